@@ -28,10 +28,10 @@ INTRODUCTION = """# Models
 
 REST = """
 **Every family but Whisper and Qwen3-TTS has** prefill, decode, batch decode, verify, all-logits and draft graphs,
-pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask
-inputs ([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family. Vision-language
-families but MiniCPM-V 4.5 [take three positions](compile.md#three-positions) instead of one, and have no batch decode;
-`--vision` compiles their [vision towers](compile.md#vision-towers). Graphs with [linear
+pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss and Laguna also have the
+vendor's mask inputs ([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family.
+Vision-language families but MiniCPM-V 4.5 [take three positions](compile.md#three-positions) instead of one, and have
+no batch decode; `--vision` compiles their [vision towers](compile.md#vision-towers). Graphs with [linear
 attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and [multi-token
 prediction](compile.md#multi-token-prediction). These tests take all families from the records:
 

@@ -54,7 +54,8 @@ class Contract:
             whose tokens are in a row.
         per_slot: Then, for each batch slot, these,
         positions: with `--position-ids` this one, [1, T],
-        masks: or with `--masks` these, [1, 1, T, S] of layers with a sliding window and of the others,
+        masks: or with `--masks` these, [1, 1, T, S] of layers with a sliding window, and of the others where the family
+            has such a one; empty for a family without mask inputs,
         deepstack: and this one, shaped like the first, of every layer that adds it to the hidden states,
         per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
             of one layer after the other in a pipeline stage.
@@ -76,7 +77,7 @@ class Contract:
     flat_logits: bool = False
     axes: tuple[Port, ...] = ()
     deepstack: Port | None = None
-    masks: tuple[Port, Port] | None = None
+    masks: tuple[Port, ...] = ()
     linear_mask: Port | None = None
     carried: tuple[Port, ...] = ()
     carried_outputs: tuple[str, ...] = ()

@@ -175,7 +175,8 @@ class Family:
         four_bit_scheme(raw)
         classes = self.classes(raw)
         raw = unnested(raw, self.nested) if self.nested else raw
-        values = read_keys(self.keys, raw, self.title)
+        given = read_keys(self.keys, raw, self.title)
+        values = dict(given)
         renamed = {
             "num_layers": values.pop("num_hidden_layers"),
             "num_heads": values.pop("num_attention_heads"),
@@ -190,11 +191,11 @@ class Family:
         config = ModelConfig(
             family=self,
             **renamed,
-            **{**values, **self.folded({**values, **flags})},
+            **{**values, **self.folded(given)},
             rope_theta=theta,
             rope_scaling=scaling,
             windows=self.window(raw, renamed["num_layers"]),
-            experts=None if self.experts is None else self.experts({**values, **flags}),
+            experts=None if self.experts is None else self.experts(given),
             rotary_dim=rotary_dim,
             axes=() if self.axes is None else self.axes(scaling, rotary_dim // 2),
             local_rope=None if self.local_rope is None else self.local_rope(raw, head_dim),
@@ -213,7 +214,7 @@ class Experts:
         count: Experts in a layer.
         chosen: Of them that work on a token.
         inner: Intermediate size of one.
-        shared: That of one more expert, which works on every token, times a gate; None without it.
+        shared: That of one more expert, which works on every token; None without it.
     """
 
     count: int
@@ -242,7 +243,8 @@ class ModelConfig:
     """Sizes and constants of a model.
 
     `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
-    the whole context; `rotary_dim` elements of a head turn, the first ones; `axes` are what `Family.axes` reads;
+    the whole context; `rotary_dim` elements of a head turn, the first ones; `layer_heads` are the query heads of each
+    layer, where they are not `num_heads` in all; `axes` are what `Family.axes` reads;
     `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding table and the
     logits; `logit_cap` then makes c * tanh(x / c) of each; hidden states between blocks are `residual_scale` times
     those of the checkpoint's arithmetic; `heads` make logits of the same row, and an input of the graph chooses one of
@@ -265,6 +267,7 @@ class ModelConfig:
     rope_scaling: Mapping[str, Any]
     windows: Windows
     rotary_dim: int
+    layer_heads: tuple[int, ...] = ()
     experts: Experts | None = None
     axes: Axes = ()
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -305,6 +308,10 @@ class ModelConfig:
                 f"--masks: layers have windows of {lengths}; one mask holds for all layers with a window"
             )
         return lengths[0] if lengths else None
+
+    def heads_of(self, layer: int | None) -> int:
+        """Query heads of a layer."""
+        return self.layer_heads[layer] if self.layer_heads and layer is not None else self.num_heads
 
     def blocks(self, layer: int) -> tuple[Block, ...]:
         """Returns the blocks of a layer in order."""

@@ -110,7 +110,8 @@ class Reference:
 
     def _moe(self, x: Array, block: Moe, layer: int) -> Array:
         normed = self._rms_norm(x, roles.MLP_NORM, layer)
-        ids, shares = self._route(self._linear(normed, roles.ROUTER, layer, roles.ROUTER_BIAS).astype(_F32), block)
+        logits = self._linear(normed, roles.ROUTER, layer, roles.ROUTER_BIAS).astype(_F32)
+        ids, shares = self._route(logits, block, self._vectors.get(roles.ROUTER_CHOICE.name_of(layer)))
         total = np.zeros(x.shape, _F32)
         for rank in range(ids.shape[1]):
             for row, expert in enumerate(ids[:, rank]):
@@ -118,13 +119,20 @@ class Reference:
                 product = self._gated(up, block.clamp)
                 out = self._linear(product, roles.EXPERT_DOWN, layer, roles.EXPERT_DOWN_BIAS, expert)[0]
                 total[row] = (total[row] + shares[row, rank].astype(np.float64) * out).astype(_F32)
-        return self._add(x, self._round(total))
+        out = self._round(total)
+        if self.config.experts is not None and self.config.experts.shared is not None:
+            product = self._gated(self._linear(normed, roles.SHARED_GATE_UP, layer))
+            out = self._add(out, self._linear(product, roles.SHARED_DOWN, layer))
+        return self._add(x, out)
 
-    def _route(self, logits: Floats, block: Moe) -> tuple[NDArray[np.intp], Array]:
+    def _route(self, logits: Floats, block: Moe, choice: Floats | None) -> tuple[NDArray[np.intp], Array]:
         assert self.config.experts is not None
-        ids = np.argsort(-logits, axis=1, kind="stable")[:, : self.config.experts.chosen]
+        if block.order == "sigmoid":
+            logits = (_F32(1) / (_F32(1) + np.exp(-logits))).astype(_F32)
+        scores = logits if choice is None else logits + choice
+        ids = np.argsort(-scores, axis=1, kind="stable")[:, : self.config.experts.chosen]
         chosen = np.take_along_axis(logits, ids, axis=1)
-        exps = np.exp(chosen - chosen[:, :1])
+        exps = chosen if block.order == "sigmoid" else np.exp(chosen - chosen[:, :1])
         if block.order == "softmax_topk":
             every = np.exp(logits - chosen[:, :1])
             exps = exps / _sum_of_products(every, np.ones_like(every))[:, None]
@@ -139,7 +147,8 @@ class Reference:
         config = self.config
         normed = self._of_hidden(x, roles.ATTENTION_NORM, layer)
         heads = self._linear(normed, roles.QKV, layer, roles.QKV_BIAS).reshape(len(x), -1, config.head_dim)
-        q, k, v = np.split(heads, [config.num_heads, config.num_heads + config.num_kv_heads], axis=1)
+        count = block.heads or config.num_heads
+        q, k, v = np.split(heads, [count, count + config.num_kv_heads], axis=1)
         if block.qk_norm:
             q, k = self._rms_norm(q, roles.Q_NORM, layer), self._rms_norm(k, roles.K_NORM, layer)
         if block.rotated:
@@ -150,7 +159,7 @@ class Reference:
         else:
             cache.keys[layer] = np.concatenate((cache.keys[layer], k))
             cache.values[layer] = np.concatenate((cache.values[layer], v))
-        repeat = config.num_heads // config.num_kv_heads
+        repeat = count // config.num_kv_heads
         keys = np.repeat(cache.keys[layer].astype(_F32), repeat, axis=1)
         values = np.repeat(cache.values[layer].astype(_F32), repeat, axis=1)
         scaled = q.astype(_F32) * _F32(block.scale or 1 / np.sqrt(config.head_dim))
@@ -160,6 +169,10 @@ class Reference:
             for index, row in enumerate(scaled)
         ]
         mixed = self._round(np.stack(rows)).reshape(len(x), -1)
+        if block.out_gate is not None:
+            gate = np.logaddexp(_F32(0), self._linear(normed, roles.OUT_GATE, layer).astype(_F32))
+            gate = np.repeat(gate, mixed.shape[1] // gate.shape[1], axis=1)
+            mixed = self._round(mixed.astype(_F32) * gate)
         out = self._linear(mixed, roles.ATTENTION_OUT, layer, roles.ATTENTION_OUT_BIAS)
         return self._add(x, self._rms_norm(out, roles.ATTENTION_OUT_NORM, layer) if block.out_norm else out)
 
@@ -190,11 +203,12 @@ class Reference:
         return self._round(wide * factor[..., None] * self._vectors[role.name_of(layer)])
 
     def _rope(self, x: Array, start: int, block: Attention) -> Array:
-        half = self.config.head_dim // 2
         tables = (roles.LOCAL_COS, roles.LOCAL_SIN) if block.local_rope else (roles.ROPE_COS, roles.ROPE_SIN)
         cos, sin = (self._vectors[name][start : start + len(x), None] for name in tables)
-        first, second = x[..., :half].astype(_F32), x[..., half:].astype(_F32)
-        return self._round(np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1))
+        half = cos.shape[-1]
+        first, second = x[..., :half].astype(_F32), x[..., half : 2 * half].astype(_F32)
+        turned = self._round(np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1))
+        return np.concatenate((turned, x[..., 2 * half :]), axis=-1)
 
     def _add(self, a: Array, b: Array) -> Array:
         return self._round(a.astype(_F32) + b.astype(_F32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ..common import roles
 from ..common.graph_values import Ref
@@ -26,6 +27,9 @@ class Attention:
         local_rope: The rotation is that of `ModelConfig.local_rope`.
         out_norm: What the output projection gives is normalised before the residual add.
         gated: The q projection has a gate for each element of q as well, whose sigmoid multiplies what attention gives.
+        out_gate: A projection of its own has a gate for each query head, or for each element of one, whose softplus
+            multiplies what attention gives; None without it.
+        heads: Query heads, where layers differ in them; None for the model's.
         sinks: Each query head has one more score, a weight, which takes its share and has no value.
     """
 
@@ -39,11 +43,14 @@ class Attention:
     gated: bool = False
     local_rope: bool = False
     out_norm: bool = False
+    out_gate: Literal["head", "element"] | None = None
+    heads: int | None = None
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
         hidden, head_dim = config.hidden_size, config.head_dim
-        q_rows, kv_rows = config.num_heads * head_dim, config.num_kv_heads * head_dim
+        heads = self.heads or config.num_heads
+        q_rows, kv_rows = heads * head_dim, config.num_kv_heads * head_dim
         yield Weight(roles.ATTENTION_NORM, (hidden,))
         if self.gated:
             yield Weight(roles.QKV, (2 * q_rows, kv_rows, kv_rows), hidden, head_parts=(head_dim, head_dim))
@@ -55,7 +62,9 @@ class Attention:
             yield Weight(roles.Q_NORM, (head_dim,))
             yield Weight(roles.K_NORM, (head_dim,))
         if self.sinks:
-            yield Weight(roles.SINKS, (config.num_heads,))
+            yield Weight(roles.SINKS, (heads,))
+        if self.out_gate is not None:
+            yield Weight(roles.OUT_GATE, (heads if self.out_gate == "head" else q_rows,), hidden)
         yield Weight(roles.ATTENTION_OUT, (hidden,), q_rows)
         if self.out_bias:
             yield Weight(roles.ATTENTION_OUT_BIAS, (hidden,))
@@ -77,7 +86,7 @@ class Attention:
         builder, config, shard, slots = part.builder, part.config, part.shard, part.slots
         here, index = f"layers.{layer}.attn", part.cached_layers.index(layer)
         batch, tokens, _ = x.shape
-        head_dim, num_q, num_kv = config.head_dim, len(shard.my_heads), len(shard.my_kv_heads)
+        head_dim, num_q, num_kv = config.head_dim, len(shard.my_heads(layer)), len(shard.my_kv_heads)
 
         normed = part.norm_of_hidden(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
         qkv = part.linear(f"{here}.qkv", normed, roles.QKV, layer, roles.QKV_BIAS if self.qkv_bias else None)
@@ -105,18 +114,21 @@ class Attention:
         v = heads("v", num_q + num_kv, num_kv)
         keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
         values = cached("v_cache", v, [slot.values[index] for slot in slots])
-        masks = [slot.masks[0 if self.window is not None else 1] for slot in slots if slot.masks is not None]
+        masks = [mask for slot in slots if (mask := slot.masks[0 if self.window is not None else 1]) is not None]
         sinks = part.weight(roles.SINKS, layer) if self.sinks else None
         mixed = part.whole(
             f"{here}.mix",
-            shard.mixed.start,
-            config.num_heads * head_dim,
+            shard.mixed(layer).start,
+            (self.heads or config.num_heads) * head_dim,
             lambda name: builder.attention(name, q, keys, values, slots, self.window, sinks, masks, self.scale),
         )
         if self.gated:
             first, wide = (num_q + 2 * num_kv) * head_dim, num_q * head_dim
             gate = builder.slice(f"{here}.gate", qkv, first, first + wide)
             mixed = builder.gate_mul(f"{here}.gated", mixed, gate, "sigmoid")
+        if self.out_gate is not None:
+            gate = part.linear(f"{here}.gate", normed, roles.OUT_GATE, layer)
+            mixed = builder.gate_mul(f"{here}.gated", mixed, gate, "softplus")
         if part.kept_row is not None and layer + 1 == config.num_layers:
             # Rows meet in attention only: what follows it in the last layer is needed of the row with the logits.
             x = builder.last_row(f"{here}.row", x, part.kept_row)

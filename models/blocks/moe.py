@@ -21,14 +21,19 @@ class Moe:
     Sizes, and whether there is a shared one: `ModelConfig.experts`.
 
     Attributes:
-        order: Whether the softmax is over all experts, before the choice, or over the chosen ones.
+        order: Whether the softmax is over all experts, before the choice, or over the chosen ones; `sigmoid` is that of
+            each expert instead, to which a bias is added for the choice.
         normalise: The chosen experts' shares are divided by their sum.
+        scale: Of the sum of the chosen experts.
+        shared_gate: What the shared expert gives is multiplied by the sigmoid of a gate.
         bias: The router and all projections have biases.
         clamp: Of the product of gate and up; None for silu(gate) * up.
     """
 
-    order: Literal["softmax_topk", "topk_softmax"]
+    order: Literal["softmax_topk", "topk_softmax", "sigmoid"]
     normalise: bool = False
+    scale: float = 1.0
+    shared_gate: bool = True
     bias: bool = False
     clamp: Clamp | None = None
 
@@ -39,11 +44,16 @@ class Moe:
         yield Weight(roles.MLP_NORM, (hidden,))
         yield Weight(roles.ROUTER, (experts.count,), hidden)
         yield Weight(roles.EXPERT_GATE_UP, (experts.inner, experts.inner), hidden, experts=experts.count)
-        yield Weight(roles.EXPERT_DOWN, (hidden,), experts.inner, experts.padded_inner, experts=experts.count)
+        yield Weight(
+            roles.EXPERT_DOWN, (hidden,), experts.inner, experts.padded_inner, experts=experts.count, scale=self.scale
+        )
         if experts.shared is not None:
             yield Weight(roles.SHARED_GATE_UP, (experts.shared, experts.shared), hidden)
             yield Weight(roles.SHARED_DOWN, (hidden,), experts.shared, experts.padded_shared)
-            yield Weight(roles.SHARED_GATE, (1,), hidden)
+            if self.shared_gate:
+                yield Weight(roles.SHARED_GATE, (1,), hidden)
+        if self.order == "sigmoid":
+            yield Weight(roles.ROUTER_CHOICE, (experts.count,))
         if self.bias:
             yield Weight(roles.ROUTER_BIAS, (experts.count,))
             yield Weight(roles.EXPERT_GATE_UP_BIAS, (experts.inner, experts.inner), experts=experts.count)
@@ -56,7 +66,8 @@ class Moe:
         here = f"layers.{layer}.moe"
         normed = part.norm(f"{here}.norm", x, roles.MLP_NORM, layer)
         logits = part.linear(f"{here}.router", normed, roles.ROUTER, layer, roles.ROUTER_BIAS if self.bias else None)
-        ids, shares = builder.moe_route(f"{here}.route", logits, experts.chosen, self.order, self.normalise)
+        choice = part.weight(roles.ROUTER_CHOICE, layer) if self.order == "sigmoid" else None
+        ids, shares = builder.moe_route(f"{here}.route", logits, experts.chosen, self.order, self.normalise, choice)
 
         def linear(name: str, x: Ref, role: roles.Role, bias: roles.Role) -> Ref:
             vectors = part.weight(bias, layer) if self.bias else None
@@ -81,11 +92,12 @@ class Moe:
         return builder.add(residual, x, out)
 
     def _shared(self, part: GraphPart, normed: Ref, layer: int) -> Ref:
-        """What the expert of every token gives, times the sigmoid of its gate."""
+        """What the expert of every token gives, times the sigmoid of its gate if it has one; on each device whole."""
         builder, here = part.builder, f"layers.{layer}.moe.shared"
-        assert part.shard.ndevice == 1
         gate_up = part.linear(f"{here}.gate_up", normed, roles.SHARED_GATE_UP, layer)
         product = builder.silu_mul(f"{here}.silu_mul", gate_up)
         out = part.linear(f"{here}.down", product, roles.SHARED_DOWN, layer)
+        if not self.shared_gate:
+            return out
         gate = part.linear(f"{here}.gate", normed, roles.SHARED_GATE, layer)
         return builder.gate_mul(f"{here}.out", out, gate, "sigmoid")

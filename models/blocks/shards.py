@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..common.errors import CompileError
@@ -19,7 +20,7 @@ class Shard:
         rank: Of the device.
         ndevice: How many there are.
         head_dim: Of the model.
-        heads: All query heads.
+        layer_heads: All query heads, by layer.
         kv_heads: All KV heads.
         my_kv_heads: Its KV heads.
         hidden: Its outputs of the projections back to the hidden size.
@@ -31,7 +32,7 @@ class Shard:
     rank: int
     ndevice: int
     head_dim: int
-    heads: int
+    layer_heads: Callable[[int | None], int]
     kv_heads: int
     my_kv_heads: range
     hidden: range
@@ -39,25 +40,23 @@ class Shard:
     expert_inner: range
     vocab: range
 
-    @property
-    def my_heads(self) -> range:
-        """Its query heads: those that attend to its KV heads."""
-        group = self.heads // self.kv_heads
+    def my_heads(self, layer: int | None) -> range:
+        """Its query heads in a layer: those that attend to its KV heads."""
+        group = self.layer_heads(layer) // self.kv_heads
         return range(self.my_kv_heads.start * group, self.my_kv_heads.stop * group)
 
-    @property
-    def mixed(self) -> range:
+    def mixed(self, layer: int | None) -> range:
         """Its columns of what attention gives."""
-        return _scaled(self.my_heads, self.head_dim)
+        return _scaled(self.my_heads(layer), self.head_dim)
 
-    def rows(self, role: Role) -> list[range] | None:
+    def rows(self, role: Role, layer: int | None) -> list[range] | None:
         """Returns which rows of a weight it takes, in order; None for all of a weight that is not cut."""
         if role.cut == "heads":
-            kv = _scaled(self.my_kv_heads, self.head_dim)
-            k_begin, v_begin = self.heads * self.head_dim, (self.heads + self.kv_heads) * self.head_dim
-            return [self.mixed, _moved(kv, k_begin), _moved(kv, v_begin)]
+            kv, heads = _scaled(self.my_kv_heads, self.head_dim), self.layer_heads(layer)
+            k_begin, v_begin = heads * self.head_dim, (heads + self.kv_heads) * self.head_dim
+            return [self.mixed(layer), _moved(kv, k_begin), _moved(kv, v_begin)]
         if role.cut == "q_heads":
-            return [self.my_heads]
+            return [self.my_heads(layer)]
         if role.cut == "inner":
             return [_scaled(self.inner, 2)]  # a block of gate, a block of up
         if role.cut == "expert_inner":
@@ -96,7 +95,7 @@ def shards_of(config: ModelConfig, ndevice: int) -> list[Shard]:
             rank=rank,
             ndevice=ndevice,
             head_dim=config.head_dim,
-            heads=config.num_heads,
+            layer_heads=config.heads_of,
             kv_heads=config.num_kv_heads,
             my_kv_heads=range(rank * each, (rank + 1) * each),
             hidden=hidden[rank],

@@ -23,14 +23,15 @@ class Key:
     Attributes:
         name: In `config.json`.
         kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layer` the number of a
-            layer, `layers` a list of such, `names` a list of texts, `optional` a positive number or none.
+            layer, `layers` a list of such, `sizes` a list of positive integers, `names` a list of texts, `choice` a
+            text or a flag, `optional` a positive number or none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key, of files that do not have `name`.
     """
 
     name: str
-    kind: Literal["size", "number", "flag", "layer", "layers", "names", "optional"] = "size"
+    kind: Literal["size", "number", "flag", "layer", "layers", "sizes", "names", "choice", "optional"] = "size"
     absent: Default = None
     null: Default = None
     also: str = ""
@@ -106,6 +107,20 @@ def layers(name: str, value: Any) -> list[int]:
     return list(value)
 
 
+def sizes(name: str, value: Any) -> list[int]:
+    """Returns `value` if it is a list of sizes."""
+    if not isinstance(value, (list, tuple)):
+        raise CompileError(f"config.json: {name} must be a list of positive integers, got {value!r:.80}")
+    return [size(f"each of {name}", item) for item in value]
+
+
+def choice(name: str, value: Any) -> str | bool:
+    """Returns `value` if it is a text or a flag."""
+    if not isinstance(value, (str, bool)):
+        raise CompileError(f"config.json: {name} must be a text, true or false, got {value!r:.80}")
+    return value
+
+
 def names(name: str, value: Any) -> list[str]:
     """Returns `value` if it is a list of texts."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
@@ -124,6 +139,8 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "flag": flag,
     "layer": layer,
     "layers": layers,
+    "sizes": sizes,
     "names": names,
+    "choice": choice,
     "optional": optional,
 }

@@ -23,7 +23,7 @@ class Rope:
     Attributes:
         theta: Base of the frequencies.
         scaling: As `ModelConfig.rope_scaling`.
-        head_dim: Of these layers; all of a head turns.
+        head_dim: Elements of a head that turn, the first ones.
     """
 
     theta: float

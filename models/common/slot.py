@@ -18,7 +18,7 @@ class Slot:
     `keys` and `values` have one for each layer with a cache. `linear_mask` [1, T] is 1 for tokens and 0 for padding;
     `carried` has by layer what linear attention takes from the run before, `carried_names` what it is to call what it
     gives to the next, and `carried_on` gets that: of each kind one, or one after each token.
-    `masks` are those for layers with a sliding window and for the others, where the graph takes them.
+    `masks` are those for layers with a sliding window and for the others; None where the lengths say what a token sees.
     """
 
     valid: Ref
@@ -26,7 +26,7 @@ class Slot:
     positions: Ref | None
     keys: tuple[Ref, ...]
     values: tuple[Ref, ...]
-    masks: tuple[Ref, Ref] | None = None
+    masks: tuple[Ref | None, Ref | None] = (None, None)
     axes: tuple[Ref, ...] = ()
     deepstack: Mapping[int, Ref] = field(default_factory=dict)
     linear_mask: Ref | None = None

@@ -145,15 +145,11 @@ def _slot(
     positions = None
     if spec.position_ids:
         positions = _add_port(builder.input, contract.positions, (1, spec.tokens), slot, dtype="int32")
-    masks = None
+    masks: list[Ref | None] = [None, None]
     if spec.masks:
-        assert contract.masks is not None
         columns = mask_columns(config, spec.tokens, cache_shape[2])
-        local, whole = (
-            _add_port(builder.input, port, (1, 1, spec.tokens, count), slot)
-            for port, count in zip(contract.masks, columns, strict=True)
-        )
-        masks = (local, whole)
+        for index, port in enumerate(contract.masks):
+            masks[index] = _add_port(builder.input, port, (1, 1, spec.tokens, columns[index]), slot)
     deepstack = {}
     if contract.deepstack is not None:
         shape = (spec.batch, spec.tokens, config.hidden_size)
@@ -176,7 +172,7 @@ def _slot(
         valid=refs["valid_length", None],
         current=refs["current_length", None],
         positions=positions,
-        masks=masks,
+        masks=(masks[0], masks[1]),
         axes=axes,
         deepstack=deepstack,
         keys=tuple(refs["k_cache", layer] for layer in cached),

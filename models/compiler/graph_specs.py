@@ -87,10 +87,10 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         raise CompileError(f"{flag}: {config.family.title} has no layers with linear attention; leave it out")
     if options.mtp:
         return [_with_states(spec, options) for spec in _mtp_specs(options, config)]
-    if masks and config.family.contract.masks is None:
+    if masks and not config.family.contract.masks:
         raise CompileError(
-            f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss have; "
-            "leave it out"
+            f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss and Laguna "
+            "have; leave it out"
         )
     specs = [
         GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits),

@@ -19,7 +19,14 @@ from ..common.weight_spec import LinearSpec, Merge, VectorSpec, merged_length
 from ..family import ModelConfig, Tensors
 
 # Besides the head, what decides by small differences and is small.
-_IN_HEAD_FORMAT = (roles.HEAD, roles.ROUTER, roles.SHARED_GATE, roles.DELTA_GATES, roles.MTP_JOIN)
+_IN_HEAD_FORMAT = (
+    roles.HEAD,
+    roles.ROUTER,
+    roles.SHARED_GATE,
+    roles.OUT_GATE,
+    roles.DELTA_GATES,
+    roles.MTP_JOIN,
+)
 
 
 def weight_specs(

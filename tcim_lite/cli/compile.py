@@ -54,7 +54,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--masks",
         action="store_true",
-        help="graphs take two attention masks as inputs 3 and 4, as the vendor's gpt-oss graphs (gpt_oss only)",
+        help="graphs take attention masks from input 3 on, as the vendor's (gpt-oss and Laguna only)",
     )
     parser.add_argument(
         "--split-conv",

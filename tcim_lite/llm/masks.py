@@ -1,7 +1,8 @@
-"""The two mask inputs of gpt-oss: what tokens see in layers with a sliding window, and in the others.
+"""The mask inputs of gpt-oss and Laguna: what tokens see in layers with a sliding window, and in the others.
 
 A mask is added to the scores: 0 where a token sees a cache row, -65504 where it does not. The graph masks nothing
-itself, so both are set before every run. A package compiled with --masks has them as inputs 3 and 4 of each slot.
+itself, so they are set before every run. A package compiled with --masks has them after the lengths of each slot:
+gpt-oss both, Laguna that of layers with a window alone.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def takes_masks(module: Any) -> bool:
 
 
 def mask_names(module: Any) -> list[str]:
-    """Names of the mask inputs of an LLM graph, the local and the global one of each slot; none without --masks."""
+    """Names of the mask inputs of an LLM graph, of each slot the local and the global one; none without --masks."""
     return [name for lane in lanes_of(module) for name in lane.masks]
 
 
@@ -66,15 +67,16 @@ class Masks:
     """
 
     def __init__(self, module: Any):
-        self._module, self._pairs = module, [lane.masks for lane in lanes_of(module) if lane.masks]
-        self.names = [name for pair in self._pairs for name in pair]
+        self._module, self._slots = module, [lane.masks for lane in lanes_of(module) if lane.masks]
+        self.names = [name for masks in self._slots for name in masks]
         self._window = _window_of(module) if self.names else None
 
     def set(self, valid: int, current: int, slot: int = 0) -> None:
         """Sets the masks of a slot for the next run; arguments as in `attention_mask`."""
-        if not self._pairs:
+        if not self._slots:
             return
-        for name, window in zip(self._pairs[slot], (self._window, None), strict=True):
+        for name in self._slots[slot]:
+            window = None if name.startswith("global") else self._window
             _, _, tokens, columns = self._module.get_input_info(name).shape
             self._module.set_input(name, attention_mask(valid, current, tokens, columns, window))
 

@@ -1,4 +1,4 @@
-"""The two mask inputs of the vendor's gpt-oss: made by tcim_lite.llm they change no bit; others are honoured."""
+"""The mask inputs of the vendor's gpt-oss and Laguna: made by tcim_lite.llm they change no bit; others are honoured."""
 
 import json
 
@@ -53,9 +53,46 @@ def test_the_mask_of_the_released_shapes():
     assert np.flatnonzero(attention_mask(5, 2, 2, 64)[0, 0, 1] == 0).tolist() == list(range(7))
 
 
+def test_a_mask_for_layers_with_a_window_alone_has_the_vendors_shapes(tiny_package):
+    sizes = {"prefill_length": 256, "context_length": 1024, "masks": True}
+    loaded = LoadedPackage(tiny_package("laguna", {"sliding_window": 512}, **sizes))
+    for module, tokens, columns in [(loaded.prefill_module, 256, 768), (loaded.decode_module, 1, 512)]:
+        names = [module.get_input_name(index) for index in range(5)]
+        assert names[1:4] == ["valid_length", "current_length", "sliding_attention_mask"]
+        assert names[4] == "model_layers_0_self_attn_kcache_input"
+        assert module.get_input_info(names[3]).shape == (1, 1, tokens, columns)
+        assert mask_names(module) == names[3:4]
+
+
+def test_what_the_only_mask_hides_is_not_seen(tiny_package):
+    """Of layers with a window; the others go by the lengths."""
+    loaded = LoadedPackage(tiny_package("laguna", quant="float32", masks=True, **SIZES))
+    module, tokens = loaded.decode_module, prompt(30)
+    loaded.prefill(tokens[:-1])
+    module.set_input("input_1", loaded._embedding[tokens[-1]].reshape(1, 1, -1))
+    module.set_input("valid_length", np.array([29], np.int32))
+    mask = attention_mask(29, 1, 1, 16, FAMILIES["laguna"].tiny_config["sliding_window"])
+    mask[..., :4] = -65504  # rows 20 to 23
+
+    def decode():
+        module.set_input("sliding_attention_mask", mask)
+        module.run(sync=True)
+        return module.get_output("logits").numpy().copy()
+
+    hidden = decode()
+    changed = {layer: f"model_layers_{layer}_self_attn_vcache_input" for layer in (0, 1)}
+    caches = {layer: loaded.prefill_module.get_dev_input(name) for layer, name in changed.items()}
+    for layer in (1, 0):  # the first has the whole context
+        values = caches[layer].numpy().copy()
+        values[:, :, 20:24] += 1
+        loaded.prefill_module.set_input(changed[layer], values)
+        assert (bits(decode()) == bits(hidden)) == (layer == 1)
+
+
 @pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])
-def test_masks_of_the_lengths_change_no_bit(tiny_package, quant):
-    packages = [tiny_package("gpt_oss", quant=quant, masks=masks, **SIZES) for masks in (False, True)]
+@pytest.mark.parametrize("family", ["gpt_oss", "laguna"])
+def test_masks_of_the_lengths_change_no_bit(tiny_package, family, quant):
+    packages = [tiny_package(family, quant=quant, masks=masks, **SIZES) for masks in (False, True)]
     without, given = (LoadedPackage(package) for package in packages)
     tokens = prompt(50)
     for split in (1, 9, 16, 30, 49):
@@ -82,11 +119,12 @@ def test_verify_takes_masks(plain, masked):
     assert rows[0] == rows[1]
 
 
-def test_every_slot_has_masks_of_its_own(tiny_package, monkeypatch):
+@pytest.mark.parametrize("family", ["gpt_oss", "laguna"])
+def test_every_slot_has_masks_of_its_own(tiny_package, monkeypatch, family):
     """Slots of several lengths at work and idle; also on two devices and in pipeline stages."""
     monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
     options = {"batch": 3, "pipeline": 2, "ndevice": 2, **SIZES}
-    plain, masked = (tiny_package("gpt_oss", masks=masks, **options) for masks in (False, True))
+    plain, masked = (tiny_package(family, masks=masks, **options) for masks in (False, True))
     for how in ({}, {"devices": (0, 1)}, {"devices": (0, 1), "pipeline": True}):
         answers = []
         for package in (plain, masked):

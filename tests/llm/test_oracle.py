@@ -74,7 +74,7 @@ CHANGES = {
         "intermediate_size": 250,
         "num_attention_heads": 3,
         "num_key_value_heads": 1,
-        "head_dim": 38,
+        "head_dim": 44,
     },
 }
 LONG = {
@@ -103,6 +103,28 @@ WINDOWS = {
         "attention_bias": False,
     },
     "gpt_oss, the last layer": {"sliding_window": 5, "layer_types": ["full_attention", "sliding_attention"]},
+    "laguna, gates of elements, biases, dense layers": {
+        "gating": "per-element",
+        "attention_bias": True,
+        "num_attention_heads_per_layer": None,
+        "mlp_layer_types": ["sparse", "dense"],
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 130,
+    },
+    "laguna, three layers that differ": {
+        "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "mlp_layer_types": ["sparse", "sparse", "dense"],
+        "num_attention_heads_per_layer": [2, 6, 8],
+        "sliding_window": 33,
+    },
+    "laguna, no window, what configs leave out": {
+        "gating": True,
+        "layer_types": None,
+        "mlp_layer_types": None,
+        "num_attention_heads_per_layer": None,
+        "rope_parameters": None,
+    },
     "smollm3, layers without rotation": {
         "num_hidden_layers": 4,
         "no_rope_layers": [0, 1, 1, 0],

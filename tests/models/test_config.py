@@ -89,6 +89,8 @@ SIZES = {
     "moe_intermediate_size": 64,
 }
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0}
+POSITIONS = {"original_max_position_embeddings": 512}
+LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
 @pytest.mark.oracle
@@ -115,6 +117,13 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     if family == "phi3" and (changes.get("rope_parameters") or changes.get("rope_scaling")):
         pytest.skip("transformers takes LongRoPE alone here")
     raw = {**SIZES, **changes}
+    if family == "laguna":  # RoPE by kind of layers alone, and a window in any file
+        raw |= {"layer_types": [*LAYER_KINDS]}
+        scaled = raw.pop("rope_scaling", None) or raw.get("rope_parameters")
+        if scaled:
+            raw["rope_parameters"] = {kind: {**YARN, **POSITIONS} for kind in LAYER_KINDS}
+        if raw.get("sliding_window", 1) is None:
+            del raw["sliding_window"]
     want = transformers.AutoConfig.for_model(family, **json.loads(json.dumps(raw)))
     got = read_config({"model_type": family, **raw})
     sizes = ("vocab_size", "hidden_size", "intermediate_size", "rms_norm_eps", "tie_word_embeddings")
@@ -126,8 +135,15 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     for flag, value in got.flags.items():
         assert value == getattr(want, flag), flag
     assert got.head_dim == (getattr(want, "head_dim", None) or want.hidden_size // want.num_attention_heads)
-    assert got.rope_theta == want.rope_parameters["rope_theta"]
-    assert got.rope_scaling["rope_type"] == want.rope_parameters["rope_type"]
+    rope = want.rope_parameters
+    if family == "laguna":
+        rope, local = (rope[kind] for kind in LAYER_KINDS)
+        assert got.local_rope is not None
+        assert (got.local_rope.theta, got.local_rope.scaling["rope_type"]) == (local["rope_theta"], local["rope_type"])
+        assert got.local_rope.head_dim == got.head_dim
+        assert got.rotary_dim == got.head_dim * rope.get("partial_rotary_factor", 1)
+    assert got.rope_theta == rope["rope_theta"]
+    assert got.rope_scaling["rope_type"] == rope["rope_type"]
     types = getattr(want, "layer_types", None)
     # A model that has no window ignores the key.
     window = want.sliding_window if hasattr(type(want), "sliding_window") else None

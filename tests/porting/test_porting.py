@@ -169,6 +169,23 @@ def test_a_chat_with_masks_answers_as_one_without(paths, prompts):
         assert json.loads(run("masks", *masked, json.dumps(prompt), NEW_TOKENS, 10)) == answer
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_chat_with_a_mask_for_some_layers_answers_as_one_without(tiny_package, prompts, devices):
+    """And on two devices, with caches that are filled with zeros first."""
+    plain, masked = (
+        tiny_package("laguna", prefill_length=32, context_length=128, masks=masks, ndevice=2) for masks in (False, True)
+    )
+    suffix, answers = ".hmms" if devices > 1 else ".hmm", []
+    for package, script, more in ((plain, "chat", ()), (masked, "sliding_mask", (10, devices))):
+        end = ".hmm" if package is plain else suffix
+        files = [path.with_suffix(end) for path in (package.prefill_path, package.decode_path)]
+        files.append(package.folder / "hmquant" / "quant_embedding.bin")
+        answers.append(
+            [json.loads(run(script, *files, json.dumps(p), NEW_TOKENS, *more, devices=devices)) for p in prompts[:3]]
+        )
+    assert answers[0] == answers[1]
+
+
 def test_a_host_that_swaps_models_answers_as_ever_and_frees_their_weights(paths, prompts, expected):
     for prompt, answer in zip(prompts, expected, strict=True):
         assert json.loads(run("swap", *paths(), json.dumps(prompt), NEW_TOKENS, 2)) == [[answer] * 2, [0, 0]]

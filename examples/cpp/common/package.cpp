@@ -31,11 +31,16 @@ int64_t WindowOf(const tcim::Module& module) {
   return std::stoll(message.substr(at + key.size()));
 }
 
+bool IsMask(const tcim::Module& module, int input) {
+  return module.GetInputName(input).find("attention_mask") != std::string::npos;
+}
+
 }  // namespace
 
 std::vector<std::string> CacheNames(const tcim::Module& module) {
   std::vector<std::string> names;
-  const int first = TakesMasks(module) ? 5 : TakesPositions(module) ? 4 : 3;
+  int first = TakesPositions(module) ? 4 : 3;
+  while (IsMask(module, first)) ++first;
   for (int i = first; i < module.GetInputNum(); ++i) names.push_back(module.GetInputName(i));
   return names;
 }
@@ -54,18 +59,16 @@ void SetPositions(tcim::Module& module, int64_t start) {
   Check(module.SetInput(name, tensor), "setting " + name);
 }
 
-bool TakesMasks(const tcim::Module& module) {
-  return module.GetInputName(3).find("attention_mask") != std::string::npos;
-}
+bool TakesMasks(const tcim::Module& module) { return IsMask(module, 3); }
 
 void SetMasks(tcim::Module& module, int64_t start, int64_t count) {
   if (!TakesMasks(module)) return;
   constexpr uint16_t kSeen = 0, kHidden = 0xFBFF;  // fp16 0 and -65504, added to the scores
-  for (const int input : {3, 4}) {
+  for (int input = 3; IsMask(module, input); ++input) {
     const std::string name = module.GetInputName(input);
     const auto info = module.GetInputInfo(name);
     const int64_t tokens = info.Shape()[2], columns = info.Shape()[3];
-    const int64_t window = input == 3 ? WindowOf(module) : columns;
+    const int64_t window = name.rfind("global", 0) == 0 ? columns : WindowOf(module);
     // The first column of a window's mask is the first row of the cache that the run's first token sees.
     const int64_t before = std::min(start, window - 1);
     std::vector<uint16_t> mask(size_t(tokens * columns), kHidden);
