@@ -18,7 +18,7 @@ def is_elf(head: bytes) -> bool:
 
 
 def uses(content: bytes, shown: str) -> Iterator[Use]:
-    """The functions of `tcim::` that the program takes from the runtime, each once.
+    """The functions of `tcim::` that the program takes from the runtime, and headers of C functions, each once.
 
     Raises:
         ValueError: Damage, or no 64-bit little-endian file.
@@ -53,10 +53,12 @@ def undefined(content: bytes) -> Iterator[str]:
 
 
 def api_name(symbol: str) -> str:
-    """The table's name of a mangled function of `tcim::`: "Module::Run"; "" for other symbols.
+    """The table's name of a mangled function of `tcim::`: "Module::Run"; the header of a C function; "" for others.
 
     Destructors, assignments and other operators are part of their class.
     """
+    if symbol.startswith("hm_sys_"):
+        return "hm_sys.h"
     found = re.match(r"_ZN?K?(4tcim.*)", symbol)
     if found is None:
         return ""

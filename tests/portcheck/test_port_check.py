@@ -306,6 +306,7 @@ def test_a_file_that_is_no_python_is_a_note_in_a_folder_and_an_error_by_name(tmp
         ("_ZN4tcim6Module6Option15SetDummyTensorsERKSt6vectorI", "Module::Option::SetDummyTensors"),
         ("_ZN4tcimlsERSoRKNS_10TensorInfoE", ""),
         ("_ZTIN4tcim6ModuleE", ""),
+        ("hm_sys_get_mem_info", "hm_sys.h"),
         ("printf", ""),
     ],
 )

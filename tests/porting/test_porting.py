@@ -209,15 +209,44 @@ def test_forked_processes_run_every_round(add_model):
     assert json.loads(run("perf", add_model, devices=3)) == [[rounds + 1.0] * 2] * 3
 
 
-def test_a_cpp_program_with_device_control_compiles_and_runs(tmp_path, add_model):
-    sdk = cpp_programs.sdk_folder(None)
+def cpp_program(folder: Path, name: str) -> Path:
+    """A program of this folder, built as the vendor builds its own."""
     try:
         cpp_programs.compiler()
     except NotRunError as error:
         pytest.skip(str(error))
-    program = cpp_programs.build(
-        sdk, tmp_path, "power", [Path(__file__).parent / "power.cpp"], "-std=c++17", "-w", "-O2"
-    )
+    source = Path(__file__).parent / f"{name}.cpp"
+    return cpp_programs.build(cpp_programs.sdk_folder(None), folder, name, [source], "-std=c++17", "-w", "-O1")
+
+
+def test_an_engine_in_cpp_answers_as_the_host_library_does(tmp_path, paths, tiny_package, prompts):
+    """On one device and two, and with states of linear attention that both graphs write in place."""
+    from llm_packages import LoadedPackage
+
+    from tcim_lite.llm import Sampler
+
+    program = cpp_program(tmp_path, "engine")
+    texts = [",".join(map(str, prompt)) for prompt in prompts]
+
+    def answers(prefill: Path, decode: Path, embedding: Path, devices: int) -> str:
+        environment = {**os.environ, "TCIM_LITE_DEVICE_NUM": str(devices), "TCIM_LITE_STRICT": "error"}
+        command = [program, prefill, decode, embedding, str(devices), str(NEW_TOKENS), *texts]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=True).stdout
+
+    for family, devices in (("qwen3", 1), ("qwen3", 2), ("qwen3_5", 1)):
+        options = {"family": family} | ({"ndevice": 2} if devices == 2 else {})
+        prefill, decode, embedding = paths(**options)
+        suffix = ".hmms" if devices == 2 else ".hmm"
+        found = answers(prefill.with_suffix(suffix), decode.with_suffix(suffix), embedding, devices)
+        generator = LoadedPackage(tiny_package(family, prefill_length=32, context_length=128))
+        wanted = [list(generator.generate(prompt, Sampler(), NEW_TOKENS, set())) for prompt in prompts]
+        assert [[int(number) for number in line.split()] for line in found.splitlines()] == wanted
+    missing = answers(prefill, tmp_path / "missing.hmm", embedding, 1)
+    assert missing.startswith("caught status -1 at line ")
+
+
+def test_a_cpp_program_with_device_control_compiles_and_runs(tmp_path, add_model):
+    program = cpp_program(tmp_path, "power")
     done = subprocess.run([program, add_model], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [
