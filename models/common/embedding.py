@@ -13,6 +13,7 @@ from pathlib import Path
 from .matrix import Matrix
 from .pack_stream import row_chunks, to_fp16
 
+_ORDERED = b"ccollections\nOrderedDict\n)R"  # an empty one, as operations of pickle
 _STORAGES = {"float16": b"HalfStorage", "float32": b"FloatStorage"}
 
 
@@ -45,6 +46,9 @@ def write_embedding_bin(path: Path, table: Matrix, dtype: str, advance: Callable
 def write_embedding_pt(path: Path, binary: Path, shapes: Sequence[tuple[int, ...]], dtype: str) -> None:
     """Writes ``{"weight": tensor}`` as `torch.save` does, of what is in `binary`, so that `torch.load` reads it.
 
+    The vendor's programs take the table as `torch.load(path)["weight"]` or, like that of a module, as
+    `torch.load(path).weight`: it is an `OrderedDict` that has its item as an attribute as well.
+
     Several tables, which `binary` has one under the other, are ``{"0.weight": tensor, "1.weight": tensor, ...}``.
 
     Without torch, whose import takes seconds. The file is an archive of a pickle that names torch's classes, and of the
@@ -60,10 +64,12 @@ def write_embedding_pt(path: Path, binary: Path, shapes: Sequence[tuple[int, ...
         sizes = _number(rows) + _number(cols) + b"\x86" + _number(cols) + _number(1) + b"\x86"
         tensors += _text("weight" if len(shapes) == 1 else f"{number}.weight")
         tensors += b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(first) + sizes
-        tensors += b"\x89ccollections\nOrderedDict\n)RtRs"
+        tensors += b"\x89" + _ORDERED + b"tR" + (b"q\x00s" if len(shapes) == 1 else b"s")
         first += rows * cols
+    # Of one table: remembered as 0, and so the attribute is the same tensor.
+    loaded = b"}" + tensors if len(shapes) > 1 else _ORDERED + tensors + b"}" + _text("weight") + b"h\x00sb"
     small = {
-        "data.pkl": b"\x80\x02}" + tensors + b".",
+        "data.pkl": b"\x80\x02" + loaded + b".",
         "byteorder": sys.byteorder.encode(),
         "version": b"3\n",
     }

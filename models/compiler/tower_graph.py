@@ -84,7 +84,7 @@ def build_tower(config: TowerConfig, profile: Profile, weights: Sequence[WeightE
         x, part, order = _one_size(builder, config, spec)
     names = [STACK_OUTPUT.format(index=index) for index in range(len(config.stacked))]
     found: list[Ref] = []
-    leading = (1,) if spec.patches is None else ()
+    leading = () if config.windowed else (1,)  # the vendor's programs put features of several images side by side
     places = None if order is None else builder.order("encoder.window_places", order)
 
     def merge(merger: Merger, name: str, here: str, layer: int | None = None) -> Ref:
