@@ -88,8 +88,9 @@ class MtpModel:
         """Logits [n, V] and hidden states [n, H] of tokens that follow those in the caches."""
         graph.rows("input_1", self.embedding[list(tokens)])
         _, length, _ = graph.module.get_input_info("input_1").shape
-        for name in ("time_position_ids", "hight_position_ids", "width_position_ids"):
-            graph.set(name, np.arange(self.cached, self.cached + length))
+        for name in graph.inputs:
+            if name.endswith("_position_ids"):  # Qwen3-Next has none
+                graph.set(name, np.arange(self.cached, self.cached + length))
         graph.set("valid_length", self.cached)
         graph.set("current_length", len(tokens))
         graph.set("linear_attn_mask", np.arange(length) < len(tokens))

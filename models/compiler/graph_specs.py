@@ -152,6 +152,7 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
         "a verify graph or a draft": options.verify_tokens is not None and not options.mtp,
         f"--pipeline {options.pipeline}": options.pipeline > 1,
         f"--ndevice {options.ndevice}": options.ndevice > 1,
+        "--position-ids": options.position_ids,
     }
     for what, is_given in given.items():
         if is_given:

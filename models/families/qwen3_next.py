@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..blocks import Block, Mlp, Moe
 from ..common import roles
 from ..common.config_keys import Key
-from ..common.config_rules import Axes
 from ..family import ModelConfig, Tensors
 from . import qwen3_5, qwen3_5_moe
 
@@ -24,11 +21,6 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return qwen3_5.mixer(config, layer), experts if sparse else Mlp()
 
 
-def _axes(scaling: Mapping[str, Any], half: int) -> Axes:
-    """Text has one position: that in time."""
-    return (0,) * half
-
-
 _MOE = qwen3_5_moe.FAMILY
 FAMILY = replace(
     _MOE,
@@ -38,7 +30,7 @@ FAMILY = replace(
     title="Qwen3-Next",
     models="Qwen3-Next 80B-A3B, with its MTP layer or without",
     has="as Qwen3.5 MoE, with projections packed by head; `norm_topk_prob`; dense layers by `mlp_only_layers` and "
-    "`decoder_sparse_step`; inputs are those of Qwen3.5",
+    "`decoder_sparse_step`; no positions among the inputs",
     keys=(
         *_MOE.keys,
         Key("intermediate_size", absent=5632),
@@ -54,7 +46,8 @@ FAMILY = replace(
         roles.DELTA_IN: Tensors("by_heads", (f"{_NET}.in_proj_qkvz.weight",)),
         roles.DELTA_GATES: Tensors("by_heads", (f"{_NET}.in_proj_ba.weight",)),
     },
-    axes=_axes,
+    contract=replace(_MOE.contract, axes=()),
+    axes=None,
     vision=None,
     tiny={
         **_MOE.tiny,

@@ -24,7 +24,7 @@ STATELESS = [name for name, family in FAMILIES.items() if not family.contract.ca
 MODELS = [("qwen3", quant) for quant in QUANTS]
 MODELS += [(family, "w4a8h0_ssfp") for family in STATELESS if family != "qwen3"]
 # Those whose graphs may have several slots; the others take positions along three axes.
-WITHOUT_AXES = [name for name, family in FAMILIES.items() if not family.contract.axes]
+WITHOUT_AXES = [name for name in STATELESS if not FAMILIES[name].contract.axes]
 
 
 def compile_package(checkpoint: Path, output: Path, **options) -> Package:

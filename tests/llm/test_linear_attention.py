@@ -177,6 +177,20 @@ def test_compiled_names_and_order(float32_package):
     assert module.get_input_info("past_recurrent_state_2").shape == (1, 4, 32, 48)
 
 
+def test_qwen3_next_takes_no_positions(tiny_package, tmp_path):
+    """As the vendor's demo, which finds inputs by their index."""
+    package = tiny_package("qwen3_next", prefill_length=16, context_length=64)
+    loaded = LoadedPackage(package)
+    for module in (loaded.prefill_module, loaded.decode_module):
+        names = [module.get_input_name(index) for index in range(6)]
+        assert names[:4] == ["input_1", "valid_length", "current_length", "linear_attn_mask"]
+        assert names[4:] == [f"model_layers_0_self_attn_{kind}cache_input" for kind in "kv"]
+        assert module.get_input_info(names[4]).shape[2] == 64
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3_next"].tiny_config))
+    with pytest.raises(CompileError, match="--position-ids: Qwen3-Next has layers with linear attention"):
+        compile_package(tmp_path, tmp_path / "out", random_weights=True, position_ids=True)
+
+
 @pytest.mark.parametrize(("quant", "bound"), [("float16", 0.03), ("w8a8h1_sefp", 0.1), ("w4a8h0_ssfp", 0.6)])
 def test_quantised_graphs_stay_near_transformers(tmp_path, quant, bound):
     """Not a derived bound, as in test_oracle.py."""

@@ -186,6 +186,25 @@ def test_a_chat_with_a_mask_for_some_layers_answers_as_one_without(tiny_package,
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("family", ["qwen3_5_moe", "qwen3_next"])
+def test_stored_states_of_a_prefix_change_no_token(tiny_package, prompts, family, in_place):
+    """With positions and without; chunks end where they would without the store, so that rounding is the same."""
+    from llm_packages import LoadedPackage
+
+    sizes = {"prefill_length": 32, "context_length": 128}
+    package = tiny_package(family, recurrent_in_place=in_place, **sizes)
+    files = package.prefill_path, package.decode_path, package.folder / "hmquant" / "quant_embedding.bin"
+    asked = [prompts[1], prompts[1][:64] + prompts[2], prompts[1][:32] + prompts[0], prompts[3]]
+    how = "in place" if in_place else "handed on"
+    answers, replayed = json.loads(run("prefix_states", *files, json.dumps(asked), NEW_TOKENS, how))
+    assert replayed == [0, 64, 32, 0]
+    plain = LoadedPackage(tiny_package(family, **sizes))
+    for prompt, answer in zip(asked, answers, strict=True):
+        plain.cached_tokens = []
+        assert list(plain.generate(prompt, None, NEW_TOKENS, set())) == answer
+
+
 def test_a_host_that_swaps_models_answers_as_ever_and_frees_their_weights(paths, prompts, expected):
     for prompt, answer in zip(prompts, expected, strict=True):
         assert json.loads(run("swap", *paths(), json.dumps(prompt), NEW_TOKENS, 2)) == [[answer] * 2, [0, 0]]
