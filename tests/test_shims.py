@@ -1,0 +1,55 @@
+"""Stand-ins for modules that demos of speech models import: a monitor of memory, and one name of the quantiser."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hmatc.utils.monitor import ProcessMemoryMonitor
+from xhquant.api import HMONNXInference
+
+
+def test_the_monitor_sees_what_a_block_holds(capsys):
+    with ProcessMemoryMonitor(interval=0.005, quiet=True) as monitor:
+        before = monitor.get_memory_info()["rss_mb"]
+        held = np.ones(64 << 20, np.uint8)
+        deadline = time.monotonic() + 20
+        while monitor.peak_memory_mb < before + 60 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        del held
+    assert monitor.peak_memory_mb >= before + 60
+    assert not monitor.is_monitoring
+    assert 0 < monitor.get_memory_info()["percent"] < 100
+    assert capsys.readouterr().out == ""
+
+
+def test_the_monitor_says_what_it_sees(capsys, tmp_path):
+    monitor = ProcessMemoryMonitor(interval=60)
+    monitor.stop()  # has not begun
+    monitor.start()
+    monitor.start()
+    monitor.stop()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["RSS:", "RSS:", "[Monitoring"]
+    file = tmp_path / "memory.log"
+    with pytest.raises(KeyError), ProcessMemoryMonitor(interval=60, log_file=str(file)):
+        raise KeyError
+    assert len(file.read_text().splitlines()) == 3
+    assert capsys.readouterr().out == ""
+
+
+def test_intervals_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="interval=0: expected seconds above 0"):
+        ProcessMemoryMonitor(interval=0)
+
+
+def test_the_quantiser_is_imported_but_not_used():
+    with pytest.raises(NotImplementedError, match="not emulated; compile the checkpoint"):
+        HMONNXInference("model.onnx")
+    program = "from xhquant.api import create_quant_config"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ImportError: cannot import 'create_quant_config': xhquant quantises models" in done.stderr
