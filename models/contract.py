@@ -28,6 +28,7 @@ class Port:
         "deepstack",
         "local_attention_mask",
         "global_attention_mask",
+        "per_layer_inputs",
         "linear_mask",
         "k_cache",
         "v_cache",
@@ -56,6 +57,8 @@ class Contract:
         positions: with `--position-ids` this one, [1, T],
         masks: or with `--masks` these, [1, 1, T, S] of layers with a sliding window, and of the others where the family
             has such a one; empty for a family without mask inputs,
+        local_mask: in every other graph this one of the former alone; None for a family whose graphs take none then,
+        layer_inputs: and this one of a model whose layers have inputs of their own, [1, T, layers, size],
         deepstack: and this one, shaped like the first, of every layer that adds it to the hidden states,
         per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
             of one layer after the other in a pipeline stage.
@@ -78,6 +81,8 @@ class Contract:
     axes: tuple[Port, ...] = ()
     deepstack: Port | None = None
     masks: tuple[Port, ...] = ()
+    local_mask: Port | None = None
+    layer_inputs: Port | None = None
     linear_mask: Port | None = None
     carried: tuple[Port, ...] = ()
     carried_outputs: tuple[str, ...] = ()

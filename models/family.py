@@ -92,7 +92,8 @@ class Family:
         layer: Returns the blocks of a layer in order.
         tensors: Where every weight comes from.
         contract: Inputs and output of the graphs.
-        experts: Reads the sizes of a mixture of experts from the values of `keys`; None without one.
+        experts: Reads the sizes of a mixture of experts from the values of `keys`, or that there is none; None without
+            one.
         folded: Reads constants of `ModelConfig` that are no keys themselves from the values of `keys`.
         gguf: Its form in GGUF files; None: it is not read from them.
         rope_scaling: What `rope_parameters` is in a config without it.
@@ -108,6 +109,7 @@ class Family:
         tiny: A config for tests, without `architectures` and `model_type`.
         local_rope: Reads the RoPE of layers with a sliding window, where it is another than that of the others, from a
             config and its head_dim.
+        hf_config: Whether the vendor's programs look for tokenizer and configs in `hmquant/hf_config`.
         vision: Its vision tower, which `--vision` compiles; None without one.
         classes: Reads from a whole config into how many classes the head of this model sorts tokens; None for one that
             names the next token.
@@ -125,7 +127,7 @@ class Family:
     tensors: Mapping[Role, Tensors]
     contract: Contract
     tiny: Mapping[str, Any]
-    experts: Callable[[Mapping[str, Any]], Experts] | None = None
+    experts: Callable[[Mapping[str, Any]], Experts | None] | None = None
     folded: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _nothing
     gguf: Gguf | None = None
     rope_scaling: Mapping[str, Any] = field(default_factory=dict)
@@ -136,6 +138,7 @@ class Family:
     text_architecture: str = ""
     halved_experts: bool = False
     rotary: float | None = None
+    hf_config: bool = False
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
     vision: Tower | StripTower | None = None
     classes: Callable[[Mapping[str, Any]], int | None] = _next_token
@@ -191,12 +194,11 @@ class Family:
         config = ModelConfig(
             family=self,
             **renamed,
-            **{**values, **self.folded(given)},
+            **{**values, "rotary_dim": rotary_dim, **self.folded(given)},
             rope_theta=theta,
             rope_scaling=scaling,
             windows=self.window(raw, renamed["num_layers"]),
             experts=None if self.experts is None else self.experts(given),
-            rotary_dim=rotary_dim,
             axes=() if self.axes is None else self.axes(scaling, rotary_dim // 2),
             local_rope=None if self.local_rope is None else self.local_rope(raw, head_dim),
             flags=flags,
@@ -225,12 +227,12 @@ class Experts:
     @property
     def padded_inner(self) -> int:
         """`inner` rounded up as `ModelConfig.padded_intermediate` is."""
-        return _padded(self.inner)
+        return padded_rows(self.inner)
 
     @property
     def padded_shared(self) -> int:
         """`shared` likewise."""
-        return _padded(self.shared or 0)
+        return padded_rows(self.shared or 0)
 
     def check(self) -> None:
         """Raises CompileError if more experts are chosen than there are."""
@@ -247,9 +249,10 @@ class ModelConfig:
     layer, where they are not `num_heads` in all; `axes` are what `Family.axes` reads;
     `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding table and the
     logits; `logit_cap` then makes c * tanh(x / c) of each; hidden states between blocks are `residual_scale` times
-    those of the checkpoint's arithmetic; `heads` make logits of the same row, and an input of the graph chooses one of
-    them, each with an embedding table of its own; `input_size` is the length of a row of the graph's input and of these
-    tables, where a Linear makes hidden states of it; `classes` are those of a head that does not name the next token.
+    those of the checkpoint's arithmetic; each layer takes `layer_inputs` numbers of a token as inputs of its own;
+    `heads` make logits of the same row, and an input of the graph chooses one of them, each with an embedding table of
+    its own; `input_size` is the length of a row of the graph's input and of these tables, where a Linear makes hidden
+    states of it; `classes` are those of a head that does not name the next token.
     """
 
     family: Family
@@ -279,6 +282,7 @@ class ModelConfig:
     logit_cap: float | None = None
     residual_scale: float = 1.0
     local_rope: Rope | None = None
+    layer_inputs: int = 0
 
     @property
     def table_shape(self) -> tuple[int, int]:
@@ -293,7 +297,7 @@ class ModelConfig:
     @property
     def padded_intermediate(self) -> int:
         """intermediate_size rounded up to 16, the block in which gate and up alternate. Padding rows are zero."""
-        return _padded(self.intermediate_size)
+        return padded_rows(self.intermediate_size)
 
     @property
     def mask_window(self) -> int | None:
@@ -328,5 +332,6 @@ class ModelConfig:
             self.experts.check()
 
 
-def _padded(rows: int) -> int:
+def padded_rows(rows: int) -> int:
+    """Returns `rows` rounded up to the block in which gate and up alternate."""
     return -(-rows // BLOCK) * BLOCK

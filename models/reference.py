@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import read
 
-from .blocks import Attention, Mlp, Moe
+from .blocks import Attention, LayerScale, Mlp, MlpAndExperts, Moe, PerLayerInput
 from .common import roles
 from .common.graph_builder import Clamp, Gelu
 from .common.hidden_exponent import codes_of
@@ -77,6 +77,8 @@ class Reference:
         x = self.embedding[token_ids]
         for layer in range(config.num_layers):
             for block in config.blocks(layer):
+                if isinstance(block, LayerScale | MlpAndExperts | PerLayerInput):
+                    raise NotImplementedError(f"the reference has no {type(block).__name__}")
                 if isinstance(block, Attention):
                     x = self._attention(x, block, layer, start, cache)
                 elif isinstance(block, Moe):

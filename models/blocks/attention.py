@@ -26,6 +26,11 @@ class Attention:
         scale: Of the scores; None for 1 / sqrt(head_dim).
         local_rope: The rotation is that of `ModelConfig.local_rope`.
         out_norm: What the output projection gives is normalised before the residual add.
+        head_dim: Of this layer; None for that of the model.
+        kv_heads: Likewise.
+        unit_values: Each head of v is normalised, by a norm without a weight.
+        values: `own` of a projection, `keys` those of the k projection, or all of them, and k, those of another layer.
+        source: Number of that layer.
         gated: The q projection has a gate for each element of q as well, whose sigmoid multiplies what attention gives.
         out_gate: A projection of its own has a gate for each query head, or for each element of one, whose softplus
             multiplies what attention gives; None without it.
@@ -45,14 +50,32 @@ class Attention:
     out_norm: bool = False
     out_gate: Literal["head", "element"] | None = None
     heads: int | None = None
+    head_dim: int | None = None
+    kv_heads: int | None = None
+    unit_values: bool = False
+    values: Literal["own", "keys", "shared"] = "own"
+    source: int | None = None
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether the layer has keys and values of its own."""
+        return self.values != "shared"
+
+    def cache_shape(self, config: ModelConfig, kv_heads: int, context: int) -> tuple[int, ...]:
+        """Of keys and of values, on a device with `kv_heads` of the model's heads."""
+        return (1, self.kv_heads or kv_heads, context, self.head_dim or config.head_dim)
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
-        hidden, head_dim = config.hidden_size, config.head_dim
+        hidden, head_dim = config.hidden_size, self.head_dim or config.head_dim
         heads = self.heads or config.num_heads
-        q_rows, kv_rows = heads * head_dim, config.num_kv_heads * head_dim
+        q_rows, kv_rows = heads * head_dim, (self.kv_heads or config.num_kv_heads) * head_dim
         yield Weight(roles.ATTENTION_NORM, (hidden,))
-        if self.gated:
+        if self.values == "keys":
+            yield Weight(roles.QK, (q_rows, kv_rows), hidden)
+        elif self.values == "shared":
+            yield Weight(roles.Q, (q_rows,), hidden)
+        elif self.gated:
             yield Weight(roles.QKV, (2 * q_rows, kv_rows, kv_rows), hidden, head_parts=(head_dim, head_dim))
         else:
             yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden)
@@ -60,7 +83,8 @@ class Attention:
             yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows))
         if self.qk_norm:
             yield Weight(roles.Q_NORM, (head_dim,))
-            yield Weight(roles.K_NORM, (head_dim,))
+            if self.has_cache:
+                yield Weight(roles.K_NORM, (head_dim,))
         if self.sinks:
             yield Weight(roles.SINKS, (heads,))
         if self.out_gate is not None:
@@ -84,12 +108,14 @@ class Attention:
             [B, T, H], or [1, 1, H] where only one row is needed from here on.
         """
         builder, config, shard, slots = part.builder, part.config, part.shard, part.slots
-        here, index = f"layers.{layer}.attn", part.cached_layers.index(layer)
+        here = f"layers.{layer}.attn"
         batch, tokens, _ = x.shape
-        head_dim, num_q, num_kv = config.head_dim, len(shard.my_heads(layer)), len(shard.my_kv_heads)
+        head_dim, num_q = self.head_dim or config.head_dim, len(shard.my_heads(layer))
+        num_kv = self.kv_heads or len(shard.my_kv_heads)
+        projection = {"own": roles.QKV, "keys": roles.QK, "shared": roles.Q}[self.values]
 
         normed = part.norm_of_hidden(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
-        qkv = part.linear(f"{here}.qkv", normed, roles.QKV, layer, roles.QKV_BIAS if self.qkv_bias else None)
+        qkv = part.linear(f"{here}.qkv", normed, projection, layer, roles.QKV_BIAS if self.qkv_bias else None)
 
         def heads(name: str, first: int, count: int) -> Ref:
             flat = builder.slice(f"{here}.{name}_flat", qkv, first * head_dim, (first + count) * head_dim)
@@ -110,11 +136,21 @@ class Attention:
             return builder.kv_cache(names, new, caches, slots)
 
         q = positioned("q", heads("q", 0, num_q), roles.Q_NORM)
-        k = positioned("k", heads("k", num_q, num_kv), roles.K_NORM)
-        v = heads("v", num_q + num_kv, num_kv)
-        keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
-        values = cached("v_cache", v, [slot.values[index] for slot in slots])
-        masks = [mask for slot in slots if (mask := slot.masks[0 if self.window is not None else 1]) is not None]
+        if self.has_cache:
+            index = part.cached_layers.index(layer)
+            unturned = heads("k", num_q, num_kv)
+            k = positioned("k", unturned, roles.K_NORM)
+            v = unturned if self.values == "keys" else heads("v", num_q + num_kv, num_kv)
+            if self.unit_values:
+                v = builder.rms_norm(f"{here}.v_norm", v, roles.ones(head_dim), config.rms_norm_eps)
+            keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
+            values = cached("v_cache", v, [slot.values[index] for slot in slots])
+            part.caches[layer] = (keys, values)
+        else:
+            assert self.source is not None
+            keys, values = part.caches[self.source]
+        which = 0 if self.window is not None else 1
+        masks = [mask for slot in slots if (mask := slot.masks[which]) is not None]
         sinks = part.weight(roles.SINKS, layer) if self.sinks else None
         mixed = part.whole(
             f"{here}.mix",
@@ -143,3 +179,9 @@ class Attention:
         if self.out_norm:
             out = part.norm(f"{here}.out_norm", out, roles.ATTENTION_OUT_NORM, layer)
         return builder.add(residual, x, out)
+
+
+def unit_norms(config: ModelConfig) -> set[int]:
+    """Returns the lengths of norms without a weight of their own."""
+    blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
+    return {block.head_dim or config.head_dim for block in blocks if isinstance(block, Attention) and block.unit_values}

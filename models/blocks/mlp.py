@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..common import roles
 from ..common.graph_builder import Gelu
 from ..common.graph_values import Ref
-from ..family import ModelConfig
+from ..family import ModelConfig, padded_rows
 from .part import GraphPart
 from .weights import Weight
 
@@ -21,20 +21,22 @@ class Mlp:
         bias: All three projections have biases.
         gelu: The function of the gate, where it is not silu.
         out_norm: What down gives is normalised before the residual add.
+        inner: Its intermediate size; None for that of the model.
     """
 
     bias: bool = False
     gelu: Gelu | None = None
     out_norm: bool = False
+    inner: int | None = None
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
-        hidden, inner = config.hidden_size, config.intermediate_size
+        hidden, inner = config.hidden_size, self.inner or config.intermediate_size
         yield Weight(roles.MLP_NORM, (hidden,))
         yield Weight(roles.GATE_UP, (inner, inner), hidden)
         if self.bias:
             yield Weight(roles.GATE_UP_BIAS, (inner, inner))
-        yield Weight(roles.DOWN, (hidden,), inner, config.padded_intermediate)
+        yield Weight(roles.DOWN, (hidden,), inner, padded_rows(inner))
         if self.bias:
             yield Weight(roles.DOWN_BIAS, (hidden,))
         if self.out_norm:
@@ -50,7 +52,7 @@ class Mlp:
         product = part.whole(
             f"{here}.silu_mul",
             shard.inner.start,
-            config.padded_intermediate,
+            padded_rows(self.inner or config.intermediate_size),
             lambda name: builder.silu_mul(name, gate_up, self.gelu),
         )
         down_bias = roles.DOWN_BIAS if self.bias else None

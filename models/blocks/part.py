@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..common.graph_builder import GraphBuilder
 from ..common.graph_values import Ref
@@ -25,6 +25,8 @@ class GraphPart:
         layers: Layers of the model that this graph runs.
         cached_layers: Those of them with caches.
         tables: Rows of cos and sin of the tokens, [B, T, head_dim / 2]; None where tables go by one position.
+        caches: Keys and values of every slot, by layer, as far as layers were lowered.
+        layer_inputs: What `PerLayerInput` adds, of all layers side by side, [1, T, layers * size]; None without it.
         kept_row: Only row `kept_row` - 1 is needed after the model's last attention; None for every row.
     """
 
@@ -36,6 +38,8 @@ class GraphPart:
     cached_layers: Sequence[int]
     kept_row: Ref | None
     tables: tuple[Ref, Ref] | None = None
+    caches: dict[int, tuple[list[Ref], list[Ref]]] = field(default_factory=dict)
+    layer_inputs: Ref | None = None
 
     def weight(self, role: Role, layer: int | None = None) -> str:
         """Returns the name of this device's part of a weight."""

@@ -21,6 +21,7 @@ class Weight:
         head_parts: Rows of one head that a checkpoint may have side by side in the first tensor, part by part.
         taps: Of a convolution, which each channel of `outputs` has.
         multiple: The rows of each tensor are padded with zeros to a multiple of this.
+        factors: Of experts: a vector of the checkpoint that multiplies them, a number for each; no weight itself.
     """
 
     role: Role
@@ -32,3 +33,4 @@ class Weight:
     head_parts: tuple[int, ...] = ()
     taps: int | None = None
     multiple: int = 1
+    factors: Role | None = None

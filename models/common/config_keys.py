@@ -11,7 +11,7 @@ from .errors import CompileError
 _MAX_FLOAT = 3.4e38
 _MAX_SIZE = 1 << 24  # far above any real model; a typing error should not fill the memory
 
-_Value: TypeAlias = "int | float | bool | tuple[int, ...] | tuple[str, ...]"
+_Value: TypeAlias = "int | float | bool | tuple[int, ...] | tuple[str, ...] | Mapping[int, Any]"
 # A value, or a function of the keys that were read before.
 Default: TypeAlias = "_Value | Callable[[Mapping[str, Any]], _Value] | None"
 
@@ -24,14 +24,17 @@ class Key:
         name: In `config.json`.
         kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layer` the number of a
             layer, `layers` a list of such, `sizes` a list of positive integers, `names` a list of texts, `choice` a
-            text or a flag, `optional` a positive number or none.
+            text or a flag, `optional` a positive number or none, `count` a whole number from 0 on,
+            `by_layer` an object of objects by layer.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key, of files that do not have `name`.
     """
 
     name: str
-    kind: Literal["size", "number", "flag", "layer", "layers", "sizes", "names", "choice", "optional"] = "size"
+    kind: Literal[
+        "size", "number", "flag", "layer", "layers", "sizes", "names", "choice", "optional", "count", "by_layer"
+    ] = "size"
     absent: Default = None
     null: Default = None
     also: str = ""
@@ -133,6 +136,21 @@ def optional(name: str, value: Any) -> float | None:
     return None if value is None else positive(name, value)
 
 
+def count(name: str, value: Any) -> int:
+    """Returns `value` if it can be how many there are of something, none too."""
+    return 0 if type(value) is int and value == 0 else size(name, value)
+
+
+def by_layer(name: str, value: Any) -> dict[int, dict[str, Any]]:
+    """Returns `value` if it is an object that has objects by the number of a layer."""
+    fits = isinstance(value, Mapping) and all(
+        str(layer).isdigit() and isinstance(part, Mapping) for layer, part in value.items()
+    )
+    if not fits:
+        raise CompileError(f"config.json: {name} must have an object for each of some layers, got {value!r:.80}")
+    return {int(layer): dict(part) for layer, part in value.items()}
+
+
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "size": size,
     "number": positive,
@@ -143,4 +161,6 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "names": names,
     "choice": choice,
     "optional": optional,
+    "count": count,
+    "by_layer": by_layer,
 }

@@ -48,7 +48,8 @@ def read_rope(
     if not isinstance(scaling["rope_type"], str):
         raise CompileError(f"config.json: rope_type must be a string, got {scaling['rope_type']!r:.40}")
     for place in (raw, scaling):
-        if (factor := place.get("partial_rotary_factor")) not in (None, 1) and not partial:
+        turned = partial or scaling["rope_type"] == "proportional"  # the latter has frequencies of 0 for the rest
+        if (factor := place.get("partial_rotary_factor")) not in (None, 1) and not turned:
             raise CompileError(f"config.json: partial_rotary_factor={factor!r} is not supported, expected 1 or none")
     theta = scaling.pop("rope_theta", None)
     theta = positive("rope_theta", raw.get("rope_theta", usual_theta) if theta is None else theta)

@@ -43,13 +43,23 @@ def write_embedding_bin(path: Path, table: Matrix, dtype: str, advance: Callable
     return total
 
 
-def write_embedding_pt(path: Path, binary: Path, shapes: Sequence[tuple[int, ...]], dtype: str) -> None:
+def write_embedding_pt(
+    path: Path,
+    binary: Path,
+    shapes: Sequence[tuple[int, ...]],
+    dtype: str,
+    *,
+    names: Sequence[str] = (),
+    within: str = "",
+) -> None:
     """Writes ``{"weight": tensor}`` as `torch.save` does, of what is in `binary`, so that `torch.load` reads it.
 
     The vendor's programs take the table as `torch.load(path)["weight"]` or, like that of a module, as
     `torch.load(path).weight`: it is an `OrderedDict` that has its item as an attribute as well.
 
     Several tables, which `binary` has one under the other, are ``{"0.weight": tensor, "1.weight": tensor, ...}``.
+
+    `names` are others, and the tables may lie in a dictionary `within` that of the file.
 
     Without torch, whose import takes seconds. The file is an archive of a pickle that names torch's classes, and of the
     plain values beside it, in a folder that is called like the file, which vendor code relies on.
@@ -62,12 +72,14 @@ def write_embedding_pt(path: Path, binary: Path, shapes: Sequence[tuple[int, ...
     tensors, first = b"", 0
     for number, (rows, cols) in enumerate(shapes):
         sizes = _number(rows) + _number(cols) + b"\x86" + _number(cols) + _number(1) + b"\x86"
-        tensors += _text("weight" if len(shapes) == 1 else f"{number}.weight")
+        tensors += _text(names[number] if names else "weight" if len(shapes) == 1 else f"{number}.weight")
         tensors += b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(first) + sizes
         tensors += b"\x89" + _ORDERED + b"tR" + (b"q\x00s" if len(shapes) == 1 else b"s")
         first += rows * cols
     # Of one table: remembered as 0, and so the attribute is the same tensor.
     loaded = b"}" + tensors if len(shapes) > 1 else _ORDERED + tensors + b"}" + _text("weight") + b"h\x00sb"
+    if within:
+        loaded = b"}" + _text(within) + b"}" + tensors + b"s"
     small = {
         "data.pkl": b"\x80\x02" + loaded + b".",
         "byteorder": sys.byteorder.encode(),

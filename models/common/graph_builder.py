@@ -222,6 +222,10 @@ class GraphBuilder(GraphValues):
         """tanh of every element."""
         return self._op("Tanh", name, [x], x.shape)
 
+    def gelu(self, name: str, x: Ref) -> Ref:
+        """GELU, by tanh, of every element."""
+        return self._op("GeluTanh", name, [x], x.shape)
+
     def slice(self, name: str, x: Ref, start: int, stop: int) -> Ref:
         """Elements start..stop of the last axis."""
         assert 0 <= start < stop <= x.shape[-1]

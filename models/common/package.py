@@ -26,6 +26,7 @@ _COPIED = (
     "chat_template.jinja",
     "preprocessor_config.json",
     "chat_template.json",
+    "processor_config.json",
 )
 # Where the embedding is, without suffix, by its role in a speculative pair. The vendor's build writes the first name of
 # a role, and its speculative demo opens the second by default.
@@ -35,6 +36,8 @@ ROLE_EMBEDDINGS = {
 }
 EMBEDDING_SUFFIXES = (".bin", ".pt")
 TOKENIZER_DIR = Path("tokenizer")
+HF_CONFIG_DIR = EMBEDDING.with_name("hf_config")  # where some programs of the vendor look for the same files
+LAYER_TABLE = EMBEDDING.with_name("per_layer_input_embedding")  # without suffix
 # Of a disk, of the user, and of the process (`ulimit -f`).
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -91,6 +94,7 @@ def staged_package(output: Path, owned: re.Pattern[str], *, of_a_network: bool =
 
 
 def _embeddings_in(output: Path) -> Iterator[Path]:
+    yield LAYER_TABLE.with_suffix(".pt")
     for suffix in EMBEDDING_SUFFIXES:
         yield EMBEDDING.with_suffix(suffix)
         for first, second in ROLE_EMBEDDINGS.values():
@@ -103,11 +107,13 @@ def _tokenizer_files_in(output: Path) -> Iterator[Path]:
         if _is_second_name(output, name):
             yield Path(name)
         yield TOKENIZER_DIR / name
+        if _is_second_name(output, HF_CONFIG_DIR / name):
+            yield HF_CONFIG_DIR / name
 
 
-def _is_second_name(output: Path, name: str) -> bool:
-    """Whether a file in the root of `output` is the one in its tokenizer folder, so that a compilation put it there."""
-    first, second = output / TOKENIZER_DIR / name, output / name
+def _is_second_name(output: Path, name: str | Path) -> bool:
+    """Whether a file of `output` is the one in its tokenizer folder, so that a compilation put it there."""
+    first, second = output / TOKENIZER_DIR / Path(name).name, output / name
     return first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False)
 
 
@@ -158,6 +164,14 @@ def write_host_files(files: Mapping[str, Path | bytes], package: Path) -> bool:
             (target / name).write_bytes(content)
         link_or_copy(target / name, package / name)
     return any(name in files for name in _TOKENIZER)
+
+
+def write_hf_config(package: Path) -> None:
+    """Gives the tokenizer and configs of a package second names in the folder for the vendor's programs."""
+    target = package / HF_CONFIG_DIR
+    target.mkdir(parents=True)
+    for path in sorted((package / TOKENIZER_DIR).iterdir()):
+        link_or_copy(path, target / path.name)
 
 
 def link_or_copy(path: Path, other: Path) -> None:

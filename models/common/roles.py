@@ -13,7 +13,8 @@ class Role:
     Attributes:
         id: Short name of the role.
         name: Of the weight in the package; `{layer}` stands for the layer's number.
-        kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors, `taps` those of a convolution, [taps, N].
+        kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors, `taps` those of a convolution, [taps, N],
+            `factors` a vector in the dtype of the graphs' tensors.
         cut: Outputs that several devices share out: those of attention heads, of the hidden size, of the intermediate
             size, of the experts' intermediate size, of the vocabulary, or query heads, a number each. None: every
             device has the whole weight.
@@ -21,7 +22,7 @@ class Role:
 
     id: str
     name: str
-    kind: Literal["linear", "norm", "bias", "taps"]
+    kind: Literal["linear", "norm", "bias", "taps", "factors"]
     cut: Literal["heads", "hidden", "inner", "expert_inner", "vocab", "q_heads"] | None = None
 
     def name_of(self, layer: int | None) -> str:
@@ -31,6 +32,9 @@ class Role:
 
 ATTENTION_NORM = Role("attention_norm", "layers.{layer}.input_layernorm.weight", "norm")
 QKV = Role("qkv", "layers.{layer}.self_attn.qkv.weight", "linear", "heads")
+# Of a layer whose values are its keys, and of one that takes keys and values of another.
+QK = Role("qk", "layers.{layer}.self_attn.qk.weight", "linear")
+Q = Role("q", "layers.{layer}.self_attn.q.weight", "linear")
 QKV_BIAS = Role("qkv_bias", "layers.{layer}.self_attn.qkv.bias", "bias", "heads")
 OUT_GATE = Role("out_gate", "layers.{layer}.self_attn.out_gate.weight", "linear")
 SINKS = Role("sinks", "layers.{layer}.self_attn.sinks", "bias", "q_heads")
@@ -45,6 +49,20 @@ GATE_UP_BIAS = Role("gate_up_bias", "layers.{layer}.mlp.gate_up.bias", "bias", "
 DOWN = Role("down", "layers.{layer}.mlp.down_proj.weight", "linear", "hidden")
 MLP_OUT_NORM = Role("mlp_out_norm", "layers.{layer}.mlp.out_norm.weight", "norm")
 DOWN_BIAS = Role("down_bias", "layers.{layer}.mlp.down_proj.bias", "bias", "hidden")
+# Of experts beside an MLP, what they give and what it gives.
+MLP_ALONE_NORM = Role("mlp_alone_norm", "layers.{layer}.mlp.alone_norm.weight", "norm")
+ROUTER_NORM = Role("router_norm", "layers.{layer}.mlp.router_norm.weight", "norm")
+EXPERTS_NORM = Role("experts_norm", "layers.{layer}.mlp.experts.norm.weight", "norm")
+EXPERTS_OUT_NORM = Role("experts_out_norm", "layers.{layer}.mlp.experts.out_norm.weight", "norm")
+EXPERT_FACTORS = Role("expert_factors", "layers.{layer}.mlp.experts.factors", "factors")
+# Of per-layer inputs.
+LAYER_INPUTS = Role("layer_inputs", "per_layer_projection.weight", "linear")
+LAYER_INPUTS_NORM = Role("layer_inputs_norm", "per_layer_projection_norm.weight", "norm")
+LAYER_INPUT_GATE = Role("layer_input_gate", "layers.{layer}.per_layer_input.gate.weight", "linear")
+LAYER_INPUT_OUT = Role("layer_input_out", "layers.{layer}.per_layer_input.projection.weight", "linear")
+LAYER_INPUT_NORM = Role("layer_input_norm", "layers.{layer}.per_layer_input.norm.weight", "norm")
+LAYER_SCALE = Role("layer_scale", "layers.{layer}.scale", "factors")
+LAYER_TABLE = Role("layer_table", "per_layer_embedding", "linear")  # a file of its own, never in a graph
 ROUTER = Role("router", "layers.{layer}.mlp.router.weight", "linear")
 ROUTER_BIAS = Role("router_bias", "layers.{layer}.mlp.router.bias", "bias")
 ROUTER_CHOICE = Role("router_choice", "layers.{layer}.mlp.router.choice_bias", "bias")
@@ -78,5 +96,12 @@ UNIT_KEYS = "linear_attn.unit_keys"  # [K], 1 / sqrt(K): the norm of a head as a
 ROPE_COS, ROPE_SIN, ROPE_COLUMNS = "rope.cos", "rope.sin", "rope.columns"
 LOCAL_COS, LOCAL_SIN = "rope.local.cos", "rope.local.sin"  # of layers with a window, where they turn otherwise
 LOGIT_CAP = "logit_cap"  # [1]
+
+
+def ones(count: int) -> str:
+    """Returns the name of the weight of a norm of so many elements that has none of its own."""
+    return f"ones.{count}"
+
+
 # [heads, heads], where there are several: row n has its 1 at n.
 HEAD_NUMBERS = "heads.numbers"

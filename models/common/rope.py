@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .errors import CompileError
 
-ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
 _F32 = np.float32
 
 
@@ -66,6 +66,14 @@ def inverse_frequencies(
         raise CompileError(f"rope_type {rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
     if rope_type == "default":
         return _F32(1) / _powers(theta, head_dim), 1.0
+    if rope_type == "proportional":
+        turned = int(_number(scaling, "partial_rotary_factor", 1.0) * head_dim // 2)
+        if not 1 <= turned <= head_dim // 2:
+            raise CompileError(
+                f"rope_type 'proportional': partial_rotary_factor turns {turned} of {head_dim // 2} pairs"
+            )
+        frequencies = _F32(1) / _powers(theta, head_dim) / _F32(_number(scaling, "factor", 1.0))
+        return np.where(np.arange(head_dim // 2) < turned, frequencies, _F32(0)), 1.0
     if rope_type == "linear":
         return _F32(1) / _powers(theta, head_dim) / _F32(_number(scaling, "factor")), 1.0
     if rope_type == "dynamic":

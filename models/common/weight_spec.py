@@ -40,6 +40,7 @@ class LinearSpec:
             first part of all heads comes first, then the other tensors, then the other parts.
         head_parts: For `by_heads`: rows of each part of a head.
         scale: What every number is multiplied by.
+        factors: Of experts: the tensor with what each is multiplied by, too; empty without one.
         multiple: The rows of each tensor are padded with zeros to a multiple of this.
 
     A tensor of more axes, the kernel of a convolution, is a matrix of its outputs. Of experts the shape is [E, N, K],
@@ -56,6 +57,7 @@ class LinearSpec:
     head_parts: tuple[int, ...] = ()
     scale: float = 1.0
     multiple: int = 1
+    factors: str = ""
 
     @property
     def name(self) -> str:
@@ -169,6 +171,8 @@ class CheckpointTensors:
         for spec in specs:
             for name, shape in zip(spec.tensors, spec.tensor_shapes, strict=True):
                 self._checkpoint.check(name, shape)
+            if isinstance(spec, LinearSpec) and spec.factors:
+                self._checkpoint.check(spec.factors, spec.shape[:1])
             if isinstance(spec, LinearSpec) and (coded := self._coded(spec)) is not None:
                 for name in spec.tensors:
                     coded.check_codes(name)
@@ -187,21 +191,23 @@ class CheckpointTensors:
     def packed(
         self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
     ) -> Iterator[NDArray[np.uint8]]:
-        for matrix in spec.matrices():
+        factors = self._checkpoint.read(spec.factors) if spec.factors else itertools.repeat(1.0)
+        for matrix, factor in zip(spec.matrices(), factors, strict=False):
+            scale = spec.scale * float(factor)
             tensors = list(zip(matrix.tensors, matrix.tensor_shapes, strict=True))
             if (coded := self._coded(matrix)) is not None:
                 parts: list[Matrix] = [CodeMatrix(coded, *pair) for pair in tensors]
                 yield from code_chunks(self._merged(matrix, parts), matrix.shape[1], workers)
             else:
                 parts = [self.matrix(*pair) for pair in tensors]
-                if spec.scale != 1.0:
-                    parts = [Scaled(part, spec.scale) for part in parts]
+                if scale != 1.0:
+                    parts = [Scaled(part, scale) for part in parts]
                 yield from packed_chunks(self._merged(matrix, parts), spec.format, workers, on_saturated)
 
     def _coded(self, spec: LinearSpec) -> FourBitCheckpoint | None:
         """The checkpoint, where the codes of all tensors of a weight go into the package as they are."""
         store = self._checkpoint
-        if spec.format != "linear_w4" or not isinstance(store, FourBitCheckpoint):
+        if spec.format != "linear_w4" or spec.factors or not isinstance(store, FourBitCheckpoint):
             return None
         return store if all(store.has_codes(name) for name in spec.tensors) else None
 
@@ -245,7 +251,7 @@ class RandomTensors:
         return RandomMatrix((shape[0], math.prod(shape[1:])), self._seed_of(name))
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
-        if spec.role.kind == "norm":
+        if spec.role.kind in ("norm", "factors"):
             return np.full(spec.shape, spec.scale, np.float32)
         deviation = np.float32(1.0 if spec.role == SINKS else 0.02)  # sinks are scores
         return np.random.default_rng(self._seed_of(spec.name)).standard_normal(spec.shape, np.float32) * deviation

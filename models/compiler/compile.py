@@ -11,6 +11,7 @@ A package `OUT` named `qwen3` holds::
     qwen3_visual.hmm  qwen3_visual_m96.hmm  qwen3_visual.hmw            with --vision, named by the kind of tower
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
     draft/hmquant/quant_embedding.bin, .pt            and target/, with --draft: where the vendor's demo looks
+    hmquant/per_layer_input_embedding.pt              of Gemma 4 E, what layers take of each token, [V, layers * size]
     tokenizer/                                        tokenizer files and configs of the checkpoint
     config.json, tokenizer.json, ...                  the same, where other tools look
 
@@ -28,10 +29,12 @@ from ..common.pack_stream import worker_pool
 from ..common.package import (
     EMBEDDING,
     EMBEDDING_SUFFIXES,
+    LAYER_TABLE,
     ROLE_EMBEDDINGS,
     files_in,
     link_or_copy,
     staged_package,
+    write_hf_config,
     write_host_files,
 )
 from ..common.progress import Progress
@@ -39,7 +42,7 @@ from .graph_files import check_neighbours, owned_files, write_graphs
 from .options import CompileOptions, CompileResult
 from .prepare import PreparedModel, prepare, warn
 from .vision import prepare_tower, write_tower
-from .weight_files import write_embedding, write_weights
+from .weight_files import write_embedding, write_layer_table, write_weights
 from .weights import embedding_spec
 
 __all__ = ["CompileOptions", "CompileResult", "compile_checkpoint"]
@@ -85,10 +88,12 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
                 f"{target.source.path} has no tokenizer files; the package works, but chat programs will not find a "
                 "tokenizer"
             )
+        if target.config.family.hf_config:
+            write_hf_config(staging)
         if has_sound:
             width = target.config.hidden_size
             write_sound_encoder(staging, target.name, options, target.source.config, width, target.profile)
-        (staging / EMBEDDING).parent.mkdir()
+        (staging / EMBEDDING).parent.mkdir(exist_ok=True)
         elements = sum(part.elements for part in (*models, tower) if part is not None)
         with Progress(elements, visible=progress) as bar, worker_pool() as workers:
             for model in models:
@@ -97,6 +102,8 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             if tower is not None:
                 write_tower(staging, tower, workers, bar)
             _write_embedding(staging / EMBEDDING, target, bar)
+            if target.config.layer_inputs:
+                write_layer_table(staging / LAYER_TABLE, target, bar)
             if draft is not None:
                 source = EMBEDDING
                 if draft.table_source != target.table_source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
@@ -11,6 +12,7 @@ from ..blocks import Attention, Deepstack, DeltaNet
 from ..blocks.head import lower_head, lower_input
 from ..blocks.mtp import POST_NORM_HIDDEN
 from ..blocks.part import GraphPart
+from ..blocks.per_layer import lower_layer_inputs
 from ..blocks.shards import Shard
 from ..blocks.tables import lower_tables
 from ..common import roles
@@ -54,8 +56,7 @@ def build_graph(
         x = builder.input(residual_name(first_block - 1), (*rows, config.hidden_size), role=Role("hidden"))
     else:
         x = _add_port(builder.input, embeddings, (*rows, config.table_shape[1]))
-    cache_shape = (1, len(shard.my_kv_heads), context_length, config.head_dim)
-    slots = [_slot(builder, config, slot, layers, spec, cache_shape) for slot in range(spec.batch)]
+    slots = [_slot(builder, config, slot, layers, spec, context_length, shard) for slot in range(spec.batch)]
     number = None
     if contract.head_number is not None:
         number = _add_port(builder.input, contract.head_number, (1,), 0, dtype="int32")
@@ -67,12 +68,16 @@ def build_graph(
         shard=shard,
         slots=slots,
         layers=layers,
-        cached_layers=_layers_with(Attention, config, layers),
+        cached_layers=list(_cached(config, layers)),
         kept_row=None if spec.all_logits else live_rows,
         tables=lower_tables(builder, slots) if contract.axes else None,
     )
     if not layers.start:
         x = lower_input(part, x)
+    if config.layer_inputs:
+        (lane,) = slots
+        assert lane.layer_inputs is not None
+        part = replace(part, layer_inputs=lower_layer_inputs(part, x, lane.layer_inputs))
     for layer in layers:
         for block in config.blocks(layer):
             x = block.lower(part, x, layer, residual_name(next(numbers)))
@@ -95,8 +100,22 @@ def build_graph(
     return builder.build(outputs, live_rows=live_rows)
 
 
-def _layers_with(block: type, config: ModelConfig, layers: range) -> list[int]:
-    return [layer for layer in layers if any(isinstance(each, block) for each in config.blocks(layer))]
+def _cached(config: ModelConfig, layers: range) -> dict[int, Attention]:
+    """The attention of layers with caches."""
+    return {
+        layer: block
+        for layer in layers
+        for block in config.blocks(layer)
+        if isinstance(block, Attention) and block.has_cache
+    }
+
+
+def mask_ports(config: ModelConfig, spec: GraphSpec) -> tuple[Port, ...]:
+    """Returns the mask inputs of a graph: for layers with a window and for the others, or for the former alone."""
+    contract = config.family.contract
+    if spec.masks:
+        return contract.masks
+    return () if contract.local_mask is None else (contract.local_mask,)
 
 
 def _nets(config: ModelConfig, layers: range) -> dict[int, DeltaNet]:
@@ -134,7 +153,13 @@ def _add_port(
 
 
 def _slot(
-    builder: GraphBuilder, config: ModelConfig, slot: int, layers: range, spec: GraphSpec, cache_shape: tuple[int, ...]
+    builder: GraphBuilder,
+    config: ModelConfig,
+    slot: int,
+    layers: range,
+    spec: GraphSpec,
+    context: int,
+    shard: Shard,
 ) -> Slot:
     """Adds the inputs of a batch slot."""
     contract = config.family.contract
@@ -146,10 +171,14 @@ def _slot(
     if spec.position_ids:
         positions = _add_port(builder.input, contract.positions, (1, spec.tokens), slot, dtype="int32")
     masks: list[Ref | None] = [None, None]
-    if spec.masks:
-        columns = mask_columns(config, spec.tokens, cache_shape[2])
-        for index, port in enumerate(contract.masks):
-            masks[index] = _add_port(builder.input, port, (1, 1, spec.tokens, columns[index]), slot)
+    columns = mask_columns(config, spec.tokens, context) if (ports := mask_ports(config, spec)) else ()
+    for index, port in enumerate(ports):
+        masks[index] = _add_port(builder.input, port, (1, 1, spec.tokens, columns[index]), slot)
+    layer_inputs = None
+    if config.layer_inputs:
+        assert contract.layer_inputs is not None
+        by_layer = (1, spec.tokens, config.num_layers, config.layer_inputs)
+        layer_inputs = _add_port(builder.input, contract.layer_inputs, by_layer, slot)
     deepstack = {}
     if contract.deepstack is not None:
         shape = (spec.batch, spec.tokens, config.hidden_size)
@@ -158,14 +187,15 @@ def _slot(
     linear_mask = None
     if contract.linear_mask is not None:
         linear_mask = _add_port(builder.input, contract.linear_mask, (1, spec.tokens), slot)
-    cached = _layers_with(Attention, config, layers)
+    cached = _cached(config, layers)
     # Names count layers with a cache and those with a state apart, where a model has both.
-    number = {layer: cached.index(layer) + layers.start for layer in cached}
+    number = {layer: index + layers.start for index, layer in enumerate(cached)}
     # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
     pairs = [(port, layer) for port in contract.per_layer for layer in cached]
     if spec.layers is not None:
         pairs = [(port, layer) for layer in cached for port in contract.per_layer]
     for port, layer in pairs:
+        cache_shape = cached[layer].cache_shape(config, len(shard.my_kv_heads), context)
         refs[port.role, layer] = _add_port(builder.state, port, cache_shape, slot, layer, number[layer])
     carried = CarriedPorts(contract, _nets(config, layers), spec, slot)
     return Slot(
@@ -173,6 +203,7 @@ def _slot(
         current=refs["current_length", None],
         positions=positions,
         masks=(masks[0], masks[1]),
+        layer_inputs=layer_inputs,
         axes=axes,
         deepstack=deepstack,
         keys=tuple(refs["k_cache", layer] for layer in cached),

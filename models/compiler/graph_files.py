@@ -15,7 +15,7 @@ from ..blocks.shards import shards_of
 from ..common.errors import CompileError
 from ..common.profiles import DEFAULT_ACTIVATIONS
 from ..common.used_weights import used_weights
-from .graph import build_graph, split_of
+from .graph import build_graph, mask_ports, split_of
 from .graph_specs import GraphSpec
 from .mtp_graph import build_mtp_graph
 from .prepare import PreparedModel
@@ -147,7 +147,7 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
         message["hidden_states"] = True
     if spec.position_ids:
         message["position_ids"] = True
-    if spec.masks:  # how long the window is cannot be told from the inputs
+    if mask_ports(model.config, spec):  # how long the window is cannot be told from the inputs
         message["sliding_window"] = model.config.mask_window or options.context_length
     if spec.layers is not None:
         message |= {"pipeline": options.pipeline, "first_block": spec.layers.start, "blocks": len(spec.layers)}

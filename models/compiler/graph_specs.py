@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from ..blocks import Attention, MlpAndExperts
 from ..common import roles
 from ..common.errors import CompileError
 from ..family import ModelConfig
@@ -85,12 +86,13 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
     elif options.split_conv or options.recurrent_in_place:
         flag = "--split-conv" if options.split_conv else "--recurrent-in-place"
         raise CompileError(f"{flag}: {config.family.title} has no layers with linear attention; leave it out")
+    _check_layers(options, config)
     if options.mtp:
         return [_with_states(spec, options) for spec in _mtp_specs(options, config)]
     if masks and not config.family.contract.masks:
         raise CompileError(
-            f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss and Laguna "
-            "have; leave it out"
+            f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss, Laguna and "
+            "Gemma 4 have; leave it out"
         )
     specs = [
         GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits),
@@ -143,6 +145,34 @@ def _mtp_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
 def _with_states(spec: GraphSpec, options: CompileOptions) -> GraphSpec:
     in_place = options.recurrent_in_place and spec.name == "prefill"
     return replace(spec, split_conv=options.split_conv, recurrent_in_place=in_place)
+
+
+def _check_layers(options: CompileOptions, config: ModelConfig) -> None:
+    """What graphs do not have of layers that differ in their heads, share caches or have inputs of their own."""
+    blocks = [block for layer in range(config.num_layers) for block in config.blocks(layer)]
+    attention = [block for block in blocks if isinstance(block, Attention)]
+    title = config.family.title
+    whole = any(block.head_dim or block.kv_heads or block.values != "own" for block in attention)
+    if options.ndevice > 1 and (whole or any(isinstance(block, MlpAndExperts) for block in blocks)):
+        raise CompileError(
+            f"--ndevice {options.ndevice}: layers of this {title} differ in their heads or in what they share, and are "
+            "compiled for one device; leave it out"
+        )
+    if options.pipeline > 1 and (config.layer_inputs or any(not block.has_cache for block in attention)):
+        raise CompileError(
+            f"--pipeline {options.pipeline}: layers of this {title} share caches or take inputs of their own, which no "
+            "stage hands to the next; leave it out"
+        )
+    if options.batch > 1 and config.layer_inputs:
+        raise CompileError(
+            f"--batch {options.batch}: the vendor has no graph of several slots with per-layer inputs, which those of "
+            f"this {title} take; leave it out"
+        )
+    if options.position_ids and config.family.contract.local_mask is not None:
+        raise CompileError(
+            f"--position-ids: the vendor has no graph with positions beside masks, which those of {title} always take; "
+            "leave it out"
+        )
 
 
 def _check_carried(options: CompileOptions, config: ModelConfig) -> None:

@@ -16,14 +16,14 @@ from ..common.checkpoint import TensorStore
 from ..common.errors import CompileError, CompileWarning
 from ..common.pack_stream import row_chunks
 from ..common.profiles import Profile, profile_for
-from ..common.roles import EMBEDDING, HEAD, MTP_JOIN
+from ..common.roles import EMBEDDING, HEAD, LAYER_TABLE, MTP_JOIN
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..families import read_config
 from ..family import Family, ModelConfig
 from .graph_specs import GraphSpec, graph_specs
 from .options import CompileOptions
 from .source import Source, open_source
-from .weights import embedding_spec, weight_specs
+from .weights import embedding_spec, layer_table_spec, weight_specs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +121,11 @@ def prepare(
     weights = weight_specs(config, profile, mtp=options.mtp, head=not options.hidden_states)
     if checkpoint is not None and part is None and (unused := _unused_tensors(checkpoint, config, weights)):
         warn(left_out(unused))
+    if role == "_draft" and config.layer_inputs:
+        raise CompileError(
+            f"--draft: layers of {source.path} take inputs of their own, for which a pair has no table; take another "
+            "draft"
+        )
     if layers is not None:
         if not 1 <= layers <= config.num_layers:
             raise CompileError(
@@ -140,7 +145,8 @@ def prepare(
         graphs=graphs,
         shards=shards_of(config, options.ndevice) if options.ndevice > 1 else [],
     )
-    model.tensors.check([*model.weights, embedding_spec(config)])
+    tables = [embedding_spec(config), *([layer_table_spec(config)] if config.layer_inputs else [])]
+    model.tensors.check([*model.weights, *tables])
     return model
 
 
@@ -172,7 +178,9 @@ def _unused_tensors(
     checkpoint: TensorStore, config: ModelConfig, weights: Sequence[LinearSpec | VectorSpec]
 ) -> list[str]:
     used = {name for spec in weights for name in spec.tensors}
-    used |= {config.family.tensor(role) for role in (HEAD, EMBEDDING)}
+    used |= {spec.factors for spec in weights if isinstance(spec, LinearSpec)}
+    beside = (HEAD, EMBEDDING, LAYER_TABLE) if config.layer_inputs else (HEAD, EMBEDDING)
+    used |= {config.family.tensor(role) for role in beside}
     # Old checkpoints carry the RoPE frequencies, which are computed here. A layer of multi-token prediction is used if
     # it is asked for.
     known = ("mtp.",) if MTP_JOIN in config.family.tensors else ()

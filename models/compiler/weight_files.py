@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
 from ..blocks import DeltaNet
+from ..blocks.attention import unit_norms
 from ..common.embedding import write_embedding_bin, write_embedding_pt
 from ..common.matrix import Scaled, Stacked
 from ..common.pack_stream import row_chunks, to_fp16
@@ -33,10 +34,12 @@ from ..common.roles import (
     ROPE_COS,
     ROPE_SIN,
     UNIT_KEYS,
+    ones,
 )
 from ..common.rope import rope_table
 from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
 from .prepare import PreparedModel, warn
+from .weights import layer_table_spec
 
 
 def write_weights(
@@ -57,6 +60,8 @@ def write_weights(
         if (net := next((block for block in blocks if isinstance(block, DeltaNet)), None)) is not None:
             unit = np.full(net.keys, 1 / np.sqrt(net.keys), np.float32)
             entries.append(writer.add(UNIT_KEYS, "float32", "dense", unit.shape, unit))
+        for count in sorted(unit_norms(config)):
+            entries.append(writer.add(ones(count), "float32", "dense", (count,), np.ones(count, np.float32)))
         if config.heads > 1:
             numbers = np.eye(config.heads, dtype=dtype)
             entries.append(writer.add(HEAD_NUMBERS, dtype, "dense", numbers.shape, numbers))
@@ -145,6 +150,20 @@ def write_embedding(
     write_embedding_pt(pt, binary, spec.tensor_shapes, dtype)
 
 
+def write_layer_table(path: Path, model: PreparedModel, bar: Progress) -> None:
+    """Writes the table of what layers take of each token, as the vendor's programs load it."""
+    spec, dtype = layer_table_spec(model.config), model.profile.tensor_dtype
+    table = Scaled(model.tensors.matrix(spec.tensors[0], spec.tensor_shapes[0]), model.config.layer_inputs**0.5)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        binary = Path(folder) / "table"
+        if saturated := write_embedding_bin(binary, table, dtype, bar.advance):
+            warn_saturated(saturated, "of the per-layer embedding")
+        name = "embed_tokens_per_layer.weight"
+        write_embedding_pt(
+            path.with_suffix(".pt"), binary, spec.tensor_shapes, dtype, names=[name], within="state_dict"
+        )
+
+
 def _narrowed(rows: NDArray[np.float32], dtype: str, saturated: list[int]) -> NDArray[Any]:
     if dtype == "float32":
         return rows
@@ -167,7 +186,8 @@ def _add_vector(
     for shard, rows in cut:
         name = shard.weight_name(spec.role, spec.layer)
         vectors[name] = np.concatenate([vector[..., part.start : part.stop] for part in rows], axis=-1)
-    return [writer.add(name, "float32", "dense", part.shape, part) for name, part in vectors.items()]
+    dtype = model.profile.tensor_dtype if spec.role.kind == "factors" else "float32"
+    return [writer.add(name, dtype, "dense", part.shape, part.astype(dtype)) for name, part in vectors.items()]
 
 
 def _add_linear(

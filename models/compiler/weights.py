@@ -10,6 +10,7 @@ from tcim_lite.hmm.weight_format import GROUP
 
 from ..blocks.head import head_weights, input_weights
 from ..blocks.mtp import mtp_weights
+from ..blocks.per_layer import layer_input_weights
 from ..blocks.weights import Weight
 from ..common import roles
 from ..common.errors import CompileError
@@ -41,7 +42,7 @@ def weight_specs(
         CompileError: A quantised weight whose inputs are not a multiple of 64.
     """
     tensors = config.family.tensors
-    specs = specs_of(input_weights(config), tensors, profile, None)
+    specs = specs_of([*input_weights(config), *layer_input_weights(config)], tensors, profile, None)
     for layer in range(config.num_layers + mtp):
         weights = [weight for block in config.blocks(layer) for weight in block.weights(config)]
         # The biases of a layer are stored behind its other weights.
@@ -61,6 +62,15 @@ def _of_mtp(tensors: Mapping[roles.Role, Tensors]) -> dict[roles.Role, Tensors]:
         )
         for role, source in tensors.items()
     }
+
+
+def layer_table_spec(config: ModelConfig) -> LinearSpec:
+    """Returns the table of what layers take of each token as a matrix [V, layers * size]; likewise."""
+    shape = (config.flags["vocab_size_per_layer_input"], config.num_layers * config.layer_inputs)
+    names = config.family.tensors[roles.LAYER_TABLE].names
+    return LinearSpec(
+        role=roles.LAYER_TABLE, layer=None, format="linear_f16", shape=shape, tensors=names, tensor_shapes=(shape,)
+    )
 
 
 def embedding_spec(config: ModelConfig) -> LinearSpec:
@@ -136,6 +146,7 @@ def specs_of(
             head_parts=weight.head_parts,
             scale=weight.scale,
             multiple=weight.multiple,
+            factors="" if weight.factors is None else tensors[weight.factors].of(layer)[0],
         )
         if is_quantized(spec.format) and inputs % GROUP:
             raise CompileError(

@@ -54,7 +54,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--masks",
         action="store_true",
-        help="graphs take attention masks from input 3 on, as the vendor's (gpt-oss and Laguna only)",
+        help="graphs take attention masks from input 3 on, as the vendor's (gpt-oss, Laguna, Gemma 4)",
     )
     parser.add_argument(
         "--split-conv",

@@ -1,8 +1,8 @@
-"""The mask inputs of gpt-oss and Laguna: what tokens see in layers with a sliding window, and in the others.
+"""The mask inputs of gpt-oss, Laguna and Gemma 4: what tokens see in layers with a sliding window, and in the others.
 
 A mask is added to the scores: 0 where a token sees a cache row, -65504 where it does not. The graph masks nothing
 itself, so they are set before every run. A package compiled with --masks has them after the lengths of each slot:
-gpt-oss both, Laguna that of layers with a window alone.
+gpt-oss and Gemma 4 both, Laguna that of layers with a window alone, which graphs of Gemma 4 have without it too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def takes_masks(module: Any) -> bool:
 
 
 def mask_names(module: Any) -> list[str]:
-    """Names of the mask inputs of an LLM graph, of each slot the local and the global one; none without --masks."""
+    """Names of the mask inputs of an LLM graph: of each slot the local and the global one, or the former alone."""
     return [name for lane in lanes_of(module) for name in lane.masks]
 
 

@@ -22,7 +22,8 @@ class Lane:
         valid: Its tokens in the cache before a run, int32 [1].
         current: Its tokens in a run, int32 [1].
         positions: None; one, int32 [1, T]; or three, int32 [T], along time, height and width.
-        masks: None, or two [1, 1, T, S].
+        masks: None; two [1, 1, T, S], of layers with a window and of the others; or the first alone.
+        layer_inputs: None, or what layers take of the tokens, [1, T, layers, size].
         deepstack: What is added to the hidden states, [1, T, H]: zeros for text.
         caches: [1, Hkv, C, D].
         linear_mask: None, or [1, T]: 1 for tokens, 0 for padding.
@@ -36,6 +37,7 @@ class Lane:
     deepstack: tuple[str, ...]
     caches: tuple[str, ...]
     linear_mask: str | None = None
+    layer_inputs: str | None = None
     carried: tuple[str, ...] = ()
 
     def set_text_positions(self, module: Any, valid: int) -> None:
@@ -65,7 +67,12 @@ def is_cache(name: str) -> bool:
 
 
 def check_decode(module: Any) -> None:
-    """Raises ValueError unless a decode graph takes one token a run."""
+    """Raises ValueError unless a decode graph takes one token a run, and nothing that programs here do not feed."""
+    if any(lane.layer_inputs is not None for lane in lanes_of(module)):
+        raise ValueError(
+            "the graph takes per-layer inputs, which chat, generate and serve do not feed; the package has their table "
+            "in hmquant/per_layer_input_embedding.pt, and programs for Gemma 4 E2B and E4B such as the vendor's use it"
+        )
     length = module.get_input_info(module.get_input_name(0)).shape[1]
     if length != 1:
         raise ValueError(
@@ -88,7 +95,18 @@ def _lane(names: list[str]) -> Lane:
     first = next((i for i, name in enumerate(others) if is_cache(name)), len(others))
     masks = tuple(name for name in others[:first] if "attention_mask" in name)
     linear = next((name for name in others[:first] if "linear_attn_mask" in name), None)
-    rest = tuple(name for name in others[:first] if name not in masks and name != linear)
+    inputs = next((name for name in others[:first] if name.startswith("per_layer_inputs")), None)
+    rest = tuple(name for name in others[:first] if name not in masks and name not in (linear, inputs))
     positions, deepstack = (tuple(names[:3]), rest) if axes else (rest, ())
     caches, carried = ([name for name in others[first:] if is_cache(name) == wanted] for wanted in (True, False))
-    return Lane(valid, current, positions, masks, deepstack, tuple(caches), linear, tuple(carried))
+    return Lane(
+        valid=valid,
+        current=current,
+        positions=positions,
+        masks=masks,
+        deepstack=deepstack,
+        caches=tuple(caches),
+        linear_mask=linear,
+        layer_inputs=inputs,
+        carried=tuple(carried),
+    )

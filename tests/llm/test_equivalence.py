@@ -12,7 +12,7 @@ from isas import X86_64, cpu_has
 from llm_packages import MODELS, QUANTS, WITHOUT_AXES, LoadedPackage
 
 import tcim_lite.runtime as tcim
-from tcim_lite.llm import Package
+from tcim_lite.llm import Masks, Package
 from tcim_lite.models.families import FAMILIES
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,7 @@ def test_stale_cache_rows_beyond_the_valid_length_are_never_read(tiny_package):
 def test_a_batch_slot_does_not_depend_on_its_neighbours_or_its_index(tiny_package, family):
     single = LoadedPackage(tiny_package(family, prefill_length=16, context_length=64))
     batched = tcim.load(tiny_package(family, prefill_length=16, context_length=64, batch=3).decode_path)
+    masks = Masks(batched)
     prompts = [prompt(5, 1), prompt(17, 2), prompt(9, 3)]
     order = [2, 0, 1]
     expected, next_tokens = {}, {}
@@ -93,6 +94,7 @@ def test_a_batch_slot_does_not_depend_on_its_neighbours_or_its_index(tiny_packag
                 batched.set_input(name + suffix, single.prefill_module.get_dev_input(name).numpy())
         batched.set_input(f"valid_length{suffix}", np.array([len(prompts[which])], np.int32))
         batched.set_input(f"current_length{suffix}", np.array([1], np.int32))
+        masks.set(len(prompts[which]), 1, slot)
         next_tokens[slot] = 11 + which
         expected[slot] = bits(single.decode(next_tokens[slot], len(prompts[which])))
     batched.set_input(batched.get_input_name(0), single._embedding[[next_tokens[slot] for slot in range(3)]][:, None])

@@ -1,10 +1,14 @@
 """Gemma in float32 against transformers: norms around blocks, two RoPEs, windows, capped logits, scaled states."""
 
+import json
+
 import numpy as np
 import pytest
 from llm_packages import LoadedPackage, compile_package
 from test_oracle import assert_close, assert_float32_graphs_agree, logit_bound, oracle_logits, random_weights
 
+import tcim_lite.runtime as rt
+from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.families import FAMILIES
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
@@ -72,3 +76,120 @@ def test_hidden_states_that_fp16_cannot_hold(tmp_path):
     got = LoadedPackage(package).prefill(tokens).astype(np.float64)
     # Not a derived bound: what fp16 leaves of such weights. Values that are clamped give errors near 1.
     assert np.linalg.norm(got - want) / np.linalg.norm(want) < 0.02
+
+
+GEMMA4 = {
+    **{key: value for key, value in FAMILIES["gemma4"].tiny.items() if key != "sliding_window_pattern"},
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "global_head_dim": 96,
+    "vocab_size_per_layer_input": 331,
+}
+KEYS_ARE_VALUES = {"attention_k_eq_v": True, "num_global_key_value_heads": 1}
+EXPERTS = {"enable_moe_block": True, "num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 128}
+E2B = {"num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 64}
+KINDS = {"31B": KEYS_ARE_VALUES, "26B-A4B": {**KEYS_ARE_VALUES, **EXPERTS}}
+
+
+def random_gemma4(kind):
+    model = random_gemma("gemma4_text", {**GEMMA4, **kind})
+    with torch.no_grad():
+        for name, tensor in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                tensor.copy_(torch.rand(1) + 0.3)
+        for name, parameter in model.named_parameters():
+            if name.endswith(("router.scale", "per_expert_scale")):
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def bound_of(model):
+    """As `logit_bound`, of the widest layers."""
+    layers = model.config.num_hidden_layers
+    return 64 * 2**-24 * (max(max(parameter.shape) for parameter in model.model.layers.parameters()) * layers) ** 0.5
+
+
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gemma4_agrees_with_transformers(tmp_path, kind, masks):
+    model = random_gemma4(KINDS[kind])
+    model.save_pretrained(tmp_path / "hf")
+    options = {"quant": "float32", "prefill_length": 32, "context_length": 128, "masks": masks}
+    loaded = LoadedPackage(compile_package(tmp_path / "hf", tmp_path / "out", **options))
+    tokens = np.random.default_rng(0).integers(0, 331, 90).tolist()
+    want, bound = oracle_logits(model, tokens), bound_of(model)
+    for length in (1, 33, 80):
+        assert_close(loaded.prefill(tokens[:length]), want[length - 1], bound, f"prefill of {length}")
+    for position in range(80, 90):
+        assert_close(loaded.decode(tokens[position], position), want[position], bound, f"decode at {position}")
+
+
+def local_mask(valid, current, tokens, columns, window):
+    """As the vendor's programs make it, padding with one column that it sees."""
+    mask = np.full((1, 1, tokens, columns), np.finfo(np.float16).min, np.float16)
+    before = min(valid, window - 1)
+    for row in range(tokens):
+        seen = slice(max(0, before + row - window + 1), before + row + 1) if row < current else slice(0, 1)
+        mask[0, 0, row, seen] = 0
+    return mask
+
+
+def test_gemma4_e_agrees_with_transformers(tmp_path):
+    """Fed by the order of inputs, with the table of per-layer inputs that torch loads."""
+    model = random_gemma4(E2B)
+    model.save_pretrained(tmp_path / "hf")
+    out = tmp_path / "out"
+    package = compile_package(tmp_path / "hf", out, quant="float32", prefill_length=32, context_length=128)
+    embedding = torch.load(out / "hmquant/quant_embedding.pt", weights_only=True)["weight"].numpy()
+    saved = torch.load(out / "hmquant/per_layer_input_embedding.pt", weights_only=True)
+    table = saved["state_dict"]["embed_tokens_per_layer.weight"].numpy()
+    with pytest.raises(ValueError, match="the graph takes per-layer inputs"):
+        LoadedPackage(package)
+    manager = rt.WeightManager(0)
+    prefill = rt.load(package.prefill_path, option=rt.Option(manager))
+    names = [prefill.get_input_name(index) for index in range(prefill.get_num_inputs())]
+    assert names[3:5] == ["sliding_attention_mask", "per_layer_inputs"]
+    assert [prefill.get_input_info(name).shape for name in names[3:5]] == [(1, 1, 32, 64), (1, 32, 4, 64)]
+    # Of the layers with caches of their own, one of each kind.
+    assert [prefill.get_input_info(name).shape for name in names[5:]] == [(1, 2, 128, 64), (1, 2, 128, 96)] * 2
+    decode = rt.load(package.decode_path, option=rt.Option(manager).set_dummy_tensors(names[5:]))
+    for name in names[5:]:
+        decode.set_input(name, prefill.get_dev_input(name))
+    tokens = np.random.default_rng(0).integers(0, 331, 90)
+    want, bound = oracle_logits(model, tokens.tolist()), bound_of(model)
+
+    def run(module, valid, current, columns):
+        length = module.get_input_info(names[0]).shape[1]
+        rows = np.pad(tokens[valid : valid + current], (0, length - current))
+        values = (
+            embedding[rows][None],
+            np.int32([valid]),
+            np.int32([current]),
+            local_mask(valid, current, length, columns, 24),
+            table[rows].reshape(1, length, 4, 64),
+        )
+        for index, value in enumerate(values):
+            module.set_input(module.get_input_name(index), value)
+        module.run(sync=True)
+        assert_close(
+            module.get_output("logits").numpy()[0, -1], want[valid + current - 1], bound, f"{current} tokens at {valid}"
+        )
+
+    for valid, current in ((0, 32), (32, 32), (64, 16)):
+        run(prefill, valid, current, 64)
+    for valid in range(80, 90):
+        run(decode, valid, 1, 32)
+
+
+def test_what_gemma4_has_no_graphs_for(tmp_path):
+    for kind, flag, options in (
+        (E2B, "--pipeline 2: layers of this Gemma 4 share caches", {"pipeline": 2}),
+        (E2B, "--batch 2: .*per-layer inputs", {"batch": 2}),
+        (KEYS_ARE_VALUES, "--ndevice 2: layers of this Gemma 4 differ", {"ndevice": 2}),
+        (KEYS_ARE_VALUES, "--position-ids: .*beside masks", {"position_ids": True}),
+        (E2B, "--draft: layers of .* take inputs of their own", {"draft_layers": 2}),
+    ):
+        config = {**FAMILIES["gemma4"].tiny_config, **GEMMA4, **kind}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(CompileError, match=flag):
+            compile_package(tmp_path, tmp_path / "out", random_weights=True, context_length=256, **options)

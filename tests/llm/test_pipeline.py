@@ -5,7 +5,7 @@ import pytest
 from llm_packages import MODELS, LoadedPackage
 
 import tcim_lite.runtime as tcim
-from tcim_lite.llm import Package, cache_names, lanes_of
+from tcim_lite.llm import Masks, Package, cache_names, lanes_of
 
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 NEXT = [5, 6, 7]
@@ -34,6 +34,8 @@ class Stages:
             for lane in lanes_of(module):
                 lane.set_text_positions(module, lengths[lane.valid])
                 lane.clear_deepstack(module)
+            for slot, lane in enumerate(lanes_of(module)):
+                Masks(module).set(lengths[lane.valid], lengths[lane.current], slot)
             module.run(sync=True)
             rows = module.get_output(module.get_output_name(0)).numpy()
         return rows

@@ -5,7 +5,7 @@ import pytest
 from llm_packages import MODELS, LoadedPackage
 
 import tcim_lite.runtime as tcim
-from tcim_lite.llm import Package, cache_names, lanes_of, share_kv_cache
+from tcim_lite.llm import Masks, Package, cache_names, lanes_of, share_kv_cache
 
 TOKENS = 5
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
@@ -37,6 +37,7 @@ class Verify:
         (lane,) = lanes_of(self.module)
         lane.set_text_positions(self.module, valid)
         lane.clear_deepstack(self.module)
+        Masks(self.module).set(valid, len(tokens))
         self.module.run(sync=True)
         return self.module.get_output("logits").numpy()[0]
 

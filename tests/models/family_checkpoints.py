@@ -23,7 +23,7 @@ def family_config(family: str, **changes: Any) -> dict[str, Any]:
 
 
 def family_tensors(config: dict[str, Any], seed: int = 7) -> Tensors:
-    """Every tensor that the record asks for, in fp16 values: norms near 1, all else near 0."""
+    """Every tensor that the record asks for, in fp16 values: norms and factors near 1, all else near 0."""
     return {name: tensor.copy() for name, tensor in _drawn(json.dumps(config), seed).items()}
 
 
@@ -37,7 +37,8 @@ def _drawn(config: str, seed: int) -> Tensors:
     ) -> None:
         names = read.family.tensors[role].of(layer, expert)
         for name, rows in zip(names, outputs if len(names) > 1 else (sum(outputs),), strict=True):
-            values = rng.standard_normal((rows, inputs) if inputs else (rows,)) * 0.1 + (role.kind == "norm")
+            values = rng.standard_normal((rows, inputs) if inputs else (rows,)) * 0.1
+            values += role.kind in ("norm", "factors")
             tensors[name] = values.astype(np.float16)
 
     add(roles.EMBEDDING, None, (read.vocab_size,), read.hidden_size)

@@ -52,7 +52,15 @@ void plan_broadcast(PlanBuilder& plan, const Op& op, int kind) {
   const Shape& shape = plan.value(op.outputs[0]).shape;
   const size_t count = op.inputs.size();
   std::vector<Broad> all;
-  for (size_t i = 0; i < count; ++i) all.push_back(operand_of(plan, op, i, shape));
+  for (size_t i = 0; i < count; ++i) {
+    const bool beside_a_weight = count == 2 && plan.value(op.inputs[1 - i]).kind == ValueKind::Weight;
+    if (beside_a_weight && plan.value(op.inputs[i]).kind != ValueKind::Weight) {
+      const Operand operand{read_elements(plan, op, i, op.outputs[0]), false};
+      all.push_back({operand, broadcast_strides(plan.value(op.inputs[i]).shape, shape)});
+    } else {
+      all.push_back(operand_of(plan, op, i, shape));
+    }
+  }
   const Op* last = &op;
   while (plan.joins() == Joins::Products && step.elem != kI32 && int(step.then.size()) < BroadcastSpec::kMostThen) {
     size_t operand = 0;
@@ -90,6 +98,7 @@ void plan_broadcast(PlanBuilder& plan, const Op& op, int kind) {
   for (BroadcastSpec::Then& then : step.then) {
     if (then.op >= 0) resolve(all[used++], then.operand, then.strides);
   }
+  if (last != &op) plan.values.follows(last->outputs[0], op.outputs[0]);
   append_dense(plan, *last, std::move(step));
 }
 

@@ -135,6 +135,16 @@ uint32_t read_dense(PlanBuilder& plan, const Op& op, size_t input) {
   return rows.value;
 }
 
+uint32_t read_elements(PlanBuilder& plan, const Op& op, size_t input, uint32_t y) {
+  const uint32_t id = op.inputs[input];
+  const Rows rows = plan.values.rows(id);
+  if (!rows.limited || rows.stride != rows.cols || plan.value(id).shape != plan.value(y).shape)
+    return read_dense(plan, op, input);
+  plan.values.reads(id, plan.next_step());
+  plan.values.follows(y, id);
+  return rows.value;
+}
+
 bool is_narrow_weight(const PlanBuilder& plan, uint32_t value) {
   return plan.numerics() == Numerics::Float && plan.value(value).kind == ValueKind::Weight &&
          plan.value(value).dtype == DType::Float16;

@@ -37,6 +37,9 @@ std::vector<int64_t> broadcast_strides(const Shape& shape, const Shape& broad);
 
 // The operand of the next step. Throws Error(Unsupported) for a value whose rows have gaps or need not be computed.
 uint32_t read_dense(PlanBuilder& plan, const Op& op, size_t input);
+// Likewise for an op each of whose results `y` is of the element there: an operand with live rows is read whole, and y
+// has live rows too. What the op makes of the others is nobody's.
+uint32_t read_elements(PlanBuilder& plan, const Op& op, size_t input, uint32_t y);
 // Whether a value is a float16 weight where TCIM_LITE_NUMERICS=float widens activations.
 bool is_narrow_weight(const PlanBuilder& plan, uint32_t value);
 // Refuses a narrow weight.

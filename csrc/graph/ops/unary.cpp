@@ -22,7 +22,8 @@ void plan_unary(PlanBuilder& plan, const Op& op) {
   step.alpha = float(op.attribute("alpha", 0.0));
   step.beta = float(op.attribute("beta", 0.0));
   step.count = num_elements(plan.value(op.inputs[0]).shape);
-  append_map(plan, op, std::move(step));
+  step.x = read_elements(plan, op, 0, op.outputs[0]);
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace

@@ -1,0 +1,191 @@
+"""Gemma 4, its language model: dense, with experts beside the MLP, and with inputs of each layer (E2B, E4B)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..blocks import Attention, Block, LayerScale, Mlp, MlpAndExperts, PerLayerInput
+from ..common import roles
+from ..common.config_keys import Key, size
+from ..common.config_rules import Windows, read_local_rope
+from ..common.errors import CompileError
+from ..contract import Port
+from ..dense import CONTRACT
+from ..family import Experts, Family, ModelConfig, Tensors
+from ..gemma import KEYS, TENSORS, TINY, window_by_pattern
+
+_LAYER = "model.layers.{layer}"
+_EXPERT = f"{_LAYER}.experts.{{expert}}"
+_LOCAL_MASK = Port("local_attention_mask", "sliding_attention_mask", "local_attention_mask")
+
+
+def _nothing(values: Mapping[str, Any]) -> Mapping[int, Any]:
+    return {}
+
+
+def _plain(name: str) -> Tensors:
+    return Tensors("plain", (name,))
+
+
+def _window(raw: Mapping[str, Any], layers: int) -> Windows:
+    """The last layer sees the whole context, whatever the file says."""
+    return (*window_by_pattern({"sliding_window": 512, **raw}, layers)[:-1], None)
+
+
+def _whole_sizes(values: Mapping[str, Any]) -> tuple[int, int]:
+    """head_dim and KV heads of layers that see the whole context."""
+    own = values["per_layer_config"]
+    heads = (values["num_global_key_value_heads"] if values["attention_k_eq_v"] else 0) or values["num_key_value_heads"]
+    usual = {"head_dim": values["global_head_dim"], "num_key_value_heads": heads}
+    if not own:
+        return usual["head_dim"], usual["num_key_value_heads"]
+    # Since transformers 5.23 files list them by layer instead; what a layer does not say is that of all layers.
+    said = {"head_dim": values["head_dim"], "num_key_value_heads": values["num_key_value_heads"]}
+    sizes = {tuple({**said, **part}[key] for key in usual) for part in own.values()}
+    if len(sizes) > 1 or any(set(part) - set(usual) for part in own.values()):
+        raise CompileError(
+            f"config.json: per_layer_config={own!r:.200} is not supported, expected one head_dim and one "
+            "num_key_value_heads for all layers with full_attention"
+        )
+    ((head_dim, kv_heads),) = sizes
+    return size("per_layer_config: head_dim", head_dim), size("per_layer_config: num_key_value_heads", kv_heads)
+
+
+def _source(config: ModelConfig, layer: int) -> int | None:
+    """The layer whose keys and values a layer takes; None where it has its own."""
+    windows, first = config.windows, len(config.windows) - config.flags["num_kv_shared_layers"]
+    if layer < first:
+        return None
+    like = [other for other in range(first) if (windows[other] is None) == (windows[layer] is None)]
+    if not like:
+        raise CompileError(
+            f"config.json: num_kv_shared_layers={config.flags['num_kv_shared_layers']} leaves no layer whose keys and "
+            f"values layer {layer} could share"
+        )
+    return like[-1]
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    flags, window, source = config.flags, config.windows[layer], _source(config, layer)
+    own = set(flags["per_layer_config"]) if flags["per_layer_config"] else None
+    if own is not None and own != {index for index, length in enumerate(config.windows) if length is None}:
+        raise CompileError(
+            f"config.json: per_layer_config names layers {sorted(own)!r:.80}, expected those with full_attention"
+        )
+    head_dim, kv_heads = config.head_dim, config.num_kv_heads
+    if window is None:
+        head_dim, kv_heads = _whole_sizes({**flags, "head_dim": head_dim, "num_key_value_heads": kv_heads})
+    if config.num_heads % kv_heads:
+        raise CompileError(f"num_attention_heads={config.num_heads} is not a multiple of {kv_heads} KV heads")
+    if head_dim % 2:
+        raise CompileError(f"global_head_dim={head_dim} is odd; RoPE rotates pairs")
+    alternative = flags["attention_k_eq_v"] and window is None
+    attention = Attention(
+        qk_norm=True,
+        window=window,
+        local_rope=window is not None,
+        scale=1.0,
+        out_norm=True,
+        unit_values=True,
+        head_dim=None if head_dim == config.head_dim else head_dim,
+        kv_heads=None if kv_heads == config.num_kv_heads else kv_heads,
+        values="shared" if source is not None else "keys" if alternative else "own",
+        source=source,
+    )
+    wide = 2 * config.intermediate_size if flags["use_double_wide_mlp"] and source is not None else None
+    mlp: Block = Mlp(gelu="gelu_tanh", out_norm=True, inner=wide)
+    if config.experts is not None:
+        mlp = MlpAndExperts(gelu="gelu_tanh")
+    return attention, mlp, *((PerLayerInput(),) if config.layer_inputs else ()), LayerScale()
+
+
+def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "embedding_scale": values["hidden_size"] ** 0.5,
+        "logit_cap": values["final_logit_softcapping"],
+        "layer_inputs": values["hidden_size_per_layer_input"],
+        "rotary_dim": _whole_sizes(values)[0],
+    }
+
+
+def _experts(values: Mapping[str, Any]) -> Experts | None:
+    if not values["enable_moe_block"]:
+        return None
+    count, chosen, inner = (size(key, values[key]) for key in ("num_experts", "top_k_experts", "moe_intermediate_size"))
+    return Experts(count=count, chosen=chosen, inner=inner)
+
+
+FAMILY = Family(
+    model_type="gemma4",
+    architecture="Gemma4ForConditionalGeneration",
+    text_architecture="Gemma4ForCausalLM",
+    title="Gemma 4",
+    models="Gemma 4 31B, 26B-A4B, E2B, E4B, the language model",
+    has="as Gemma 3, but norms as they are, a norm on the heads of v too, and a factor behind each layer; layers "
+    "without a window have `global_head_dim` and proportional RoPE, and by `attention_k_eq_v` their keys for values; "
+    "`num_kv_shared_layers` with keys and values of earlier layers; `enable_moe_block`: `top_k_experts` of "
+    "`num_experts` MLPs beside the MLP; `hidden_size_per_layer_input`: inputs of each layer",
+    keys=(
+        *KEYS,
+        Key("vocab_size", absent=262144),
+        Key("num_hidden_layers", absent=30),
+        Key("global_head_dim", absent=512),
+        Key("attention_k_eq_v", "flag", absent=False),
+        Key("num_global_key_value_heads", "count", absent=0, null=0),
+        Key("per_layer_config", "by_layer", absent=_nothing, null=_nothing),
+        Key("num_kv_shared_layers", "count", absent=0, null=0),
+        Key("use_double_wide_mlp", "flag", absent=False),
+        Key("enable_moe_block", "flag", absent=False),
+        Key("num_experts", "count", absent=0, null=0),
+        Key("top_k_experts", "count", absent=0, null=0),
+        Key("moe_intermediate_size", "count", absent=0, null=0),
+        Key("hidden_size_per_layer_input", "count", absent=256, null=0),
+        Key("vocab_size_per_layer_input", absent=262144),
+    ),
+    window=_window,
+    layer=_layer,
+    tensors={
+        **TENSORS,
+        roles.QK: Tensors("stack", tuple(f"{_LAYER}.self_attn.{part}_proj.weight" for part in "qk")),
+        roles.Q: _plain(f"{_LAYER}.self_attn.q_proj.weight"),
+        roles.LAYER_SCALE: _plain(f"{_LAYER}.layer_scalar"),
+        roles.MLP_ALONE_NORM: _plain(f"{_LAYER}.post_feedforward_layernorm_1.weight"),
+        roles.EXPERTS_NORM: _plain(f"{_LAYER}.pre_feedforward_layernorm_2.weight"),
+        roles.EXPERTS_OUT_NORM: _plain(f"{_LAYER}.post_feedforward_layernorm_2.weight"),
+        roles.ROUTER: _plain(f"{_LAYER}.router.proj.weight"),
+        roles.ROUTER_NORM: _plain(f"{_LAYER}.router.scale"),
+        roles.EXPERT_FACTORS: _plain(f"{_LAYER}.router.per_expert_scale"),
+        roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.gate_proj.weight", f"{_EXPERT}.up_proj.weight")),
+        roles.EXPERT_DOWN: _plain(f"{_EXPERT}.down_proj.weight"),
+        roles.LAYER_INPUT_GATE: _plain(f"{_LAYER}.per_layer_input_gate.weight"),
+        roles.LAYER_INPUT_OUT: _plain(f"{_LAYER}.per_layer_projection.weight"),
+        roles.LAYER_INPUT_NORM: _plain(f"{_LAYER}.post_per_layer_input_norm.weight"),
+        roles.LAYER_INPUTS: _plain("model.per_layer_model_projection.weight"),
+        roles.LAYER_INPUTS_NORM: _plain("model.per_layer_projection_norm.weight"),
+        roles.LAYER_TABLE: _plain("model.embed_tokens_per_layer.weight"),
+    },
+    contract=replace(
+        CONTRACT,
+        local_mask=_LOCAL_MASK,
+        masks=(_LOCAL_MASK, Port("global_attention_mask", "global_attention_mask", "full_attention_mask")),
+        layer_inputs=Port("per_layer_inputs", "per_layer_inputs", ""),
+    ),
+    experts=_experts,
+    folded=_folded,
+    rope_scaling={"rope_type": "proportional", "partial_rotary_factor": 0.25},
+    rope_theta=1e6,
+    local_rope=read_local_rope,
+    nested="text_config",
+    halved_experts=True,
+    hf_config=True,
+    tiny={
+        **TINY,
+        "global_head_dim": 64,
+        "sliding_window": 24,
+        "sliding_window_pattern": 2,
+        "hidden_size_per_layer_input": 0,
+        "final_logit_softcapping": 30.0,
+    },
+)
