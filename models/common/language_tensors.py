@@ -1,4 +1,4 @@
-"""The language model in a checkpoint that has an encoder for images or sounds as well."""
+"""The language model in a checkpoint that has an encoder for images or sounds as well, or no head."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _SOUND = (
     "multi_modal_projector.",
     "thinker.audio_tower.",
 )
-_OWN = "model."  # in the others
+_OWN = "model."  # in the others, but for those that were saved without a head, as embedding models are:
+_BARE = "embed_tokens."
 _HEAD, _CLASSES = "lm_head.", "score."
 _HEADS = {
     "thinker.model.": "thinker.lm_head.",
@@ -37,14 +38,14 @@ class LanguageTensors(Checkpoint):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._prefix = next((p for p in _LANGUAGE if _has(self, p)), _OWN)
+        self._prefix = "" if _has(self, _BARE) else next((p for p in _LANGUAGE if _has(self, p)), _OWN)
         usual = _HEADS.get(self._prefix, _HEAD)
         self._head = next((head for head in (usual, _HEAD, _CLASSES) if _has(self, head)), usual)
 
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:
-        """Whether a checkpoint has an encoder, or names its layers as those that have one."""
-        return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *VISION, *STRIPS))
+        """Whether a checkpoint has an encoder, names its layers as those that have one, or has no prefix at all."""
+        return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *VISION, *STRIPS, _BARE))
 
     def __contains__(self, name: str) -> bool:
         return super().__contains__(self._stored(name))
@@ -53,6 +54,8 @@ class LanguageTensors(Checkpoint):
         """Returns the names of all tensors."""
         towers = (*VISION, *STRIPS, *_OTHER_TOWERS, *_SOUND)
         names = [name for name in super().names() if not name.startswith(towers)]
+        if not self._prefix:
+            return [name if name.startswith(_HEAD) else _OWN + name for name in names]
         for stored, own in ((self._prefix, _OWN), (self._head, _HEAD)):
             names = [own + name.removeprefix(stored) if name.startswith(stored) else name for name in names]
         return names

@@ -10,13 +10,14 @@ from llm_packages import compile_package
 
 import tcim_lite.runtime as rt
 from tcim_lite.hmm import read
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.compiler import CompileOptions
+from tcim_lite.models.common.errors import CompileError, CompileWarning
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers", reason="the oracle")
+from safetensors.torch import save_file
 from test_oracle import assert_close, logit_bound, random_model
 
 SIZES = {"prefill_length": 16, "context_length": 64, "hidden_states": True}
@@ -57,6 +58,28 @@ def test_graphs_return_what_the_head_would_read(tmp_path, family):
     for at in (34, 35):
         assert_close(fed(decode, rows[at : at + 1], at)[0, 0], want[at], bound, f"decode at {at}")
     assert_close(fed(verify, rows[36:39], 36)[0], want[36:39], bound, "verify")
+
+
+def test_a_checkpoint_without_a_head_may_leave_the_prefix_out(tmp_path):
+    """As that of Qwen3-Embedding, whose config names the class with a head."""
+    model = random_model({**FAMILIES["qwen3"].tiny, "tie_word_embeddings": True}, "qwen3")
+    model.save_pretrained(tmp_path / "whole")
+    tensors = {name: tensor for name, tensor in model.model.state_dict().items()}
+    (tmp_path / "bare").mkdir()
+    save_file(tensors, tmp_path / "bare/model.safetensors")
+    (tmp_path / "bare/config.json").write_bytes((tmp_path / "whole/config.json").read_bytes())
+    assert set(tensors) & {"embed_tokens.weight", "layers.0.mlp.up_proj.weight", "norm.weight"}
+    for options in (SIZES, {**SIZES, "hidden_states": False}):  # a tied head is there as well
+        files = []
+        for name in ("whole", "bare"):
+            options = {**options, "checkpoint": tmp_path / name, "output": tmp_path / f"{name}_out"}
+            with pytest.warns(CompileWarning) as warned:
+                compile_checkpoint(CompileOptions(**options))
+            assert ["no tokenizer files" in str(warning.message) for warning in warned] == [True]
+            paths = (path for path in options["output"].rglob("*") if path.suffix in (".hmm", ".hmw", ".bin"))
+            files.append({path.name: path.read_bytes() for path in paths})
+        assert len(files[0]) == 4
+        assert files[0] == files[1]
 
 
 def test_stages_give_the_same_bits(tmp_path):
