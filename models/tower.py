@@ -45,6 +45,8 @@ class Tower:
         patch_bias: The patch embedding has a bias.
         learned: Patches have learned positions, a square table that is resized to the grid of an image.
         tensors: Where every weight comes from, without what the names of all vision tensors begin with.
+        mean: Of colours, each 0 to 1, which a graph for images of one size subtracts.
+        deviation: By which it then divides.
         gears: Of one that takes any image, in tokens, unless the user says otherwise.
         tiny: A `vision_config` for tests, of a model that is as wide as the family's tiny one.
     """
@@ -57,6 +59,8 @@ class Tower:
     learned: bool
     tensors: Mapping[Role, Tensors]
     tiny: Mapping[str, Any]
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    deviation: tuple[float, float, float] = (0.5, 0.5, 0.5)
     gears: tuple[int, ...] = ()
 
     def read(self, raw: Mapping[str, Any], width: int, title: str) -> TowerConfig:

@@ -81,6 +81,10 @@ class EncoderBuilder(GraphBuilder):
         """a + b, where b, which may be a weight, repeats to the shape of a."""
         return self._op("Add", name, [a, b], a.shape, {"broadcast": 1})
 
+    def mul_repeated(self, name: str, a: Ref, b: Ref) -> Ref:
+        """a * b, likewise."""
+        return self._op("Mul", name, [a, b], a.shape, {"broadcast": 1})
+
     def _moved(
         self,
         kind: str,

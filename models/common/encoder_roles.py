@@ -47,6 +47,8 @@ SAMPLE_NORM, SAMPLE_NORM_BIAS = _norm("encoder_sample_norm", "encoder.resampler.
 PROJECT = Role("encoder_project", "encoder.resampler.project.weight", "linear")
 POSITIONS = Role("encoder_positions", "encoder.positions", "linear")  # a table, resized or looked up
 
+# [1, 3 * frames, 1, 1], what is added to colours of 0 to 255, and what multiplies them then: as the processor has them.
+COLOUR_SHIFT, COLOUR_SCALE = "encoder.colour_shift", "encoder.colour_scale"
 # Computed tables [positions, head_dim / 4] of cos and sin, and those of queries, which have the scale of the scores.
 ROPE = ("encoder.rope.cos", "encoder.rope.sin", "encoder.rope.query_cos", "encoder.rope.query_sin")
 ONE = "encoder.one"  # [1, 1, 1, 1], 1: what a query gives to the mask of the keys

@@ -66,12 +66,14 @@ class GridPlan:
 
     def message(self, end: str) -> dict[str, Any]:
         config, spec = self.config, self.graphs[end]
-        message = {
+        message: dict[str, Any] = {
             "hidden_size": config["out_hidden_size"],
             "patch_size": config["patch_size"],
             "spatial_merge_size": config["spatial_merge_size"],
             "temporal_patch_size": config["temporal_patch_size"],
         }
+        if config.tower.takes == "image":
+            message |= {"image_mean": list(config.tower.mean), "image_std": list(config.tower.deviation)}
         if spec.patches is None:
             message |= {"tokens": spec.tokens(config), "num_position_embeddings": config["num_position_embeddings"]}
         if config.windowed:
@@ -176,7 +178,13 @@ def _tables(plan: GridPlan, tensors: TensorSource) -> dict[str, NDArray[Any]]:
     )
     scale = np.float32(1 / math.sqrt(config.head_dim))
     found = dict(zip(roles.ROPE, (rope.cos, rope.sin, rope.cos * scale, rope.sin * scale), strict=True))
-    if config.tower.takes == "gear":
+    if config.tower.takes == "image":
+        means, deviations = (
+            np.repeat(np.array(colours, np.float32), config["temporal_patch_size"]).reshape(1, -1, 1, 1)
+            for colours in (config.tower.mean, config.tower.deviation)
+        )
+        found |= {roles.COLOUR_SHIFT: -255 * means, roles.COLOUR_SCALE: 1 / (255 * deviations)}
+    else:
         found[roles.ONE] = np.ones((1, 1, 1, 1), np.float32)
     if config.tower.learned:
         spec = _table_spec(config)

@@ -118,6 +118,8 @@ def _one_size(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> 
         if spec.window_mask:
             window_mask = builder.input("window_mask", (1, spec.capacity, spec.capacity))
     planes = builder.reshape("encoder.planes", image, (1, 3 * frames, rows * side, columns * side))
+    planes = builder.add_repeated("encoder.planes_centred", planes, builder.weight(roles.COLOUR_SHIFT))
+    planes = builder.mul_repeated("encoder.planes_scaled", planes, builder.weight(roles.COLOUR_SCALE))
     bias = roles.PATCHES_BIAS.name if config.tower.patch_bias else None
     x = builder.patches("encoder.patch_planes", planes, roles.PATCHES.name, bias, side)
     x = builder.reshape("encoder.cells", x, (hidden, rows // merge, merge, columns // merge, merge))

@@ -35,6 +35,8 @@ QWEN2_5_VL = Tower(
         Key("fullatt_block_indexes", "layers", absent=(7, 15, 23, 31)),
         Only("hidden_act", "silu"),
     ),
+    mean=(0.48145466, 0.4578275, 0.40821073),
+    deviation=(0.26862954, 0.26130258, 0.27577711),
     norm=Norm(centred=False),
     function=None,
     patch_bias=False,

@@ -137,6 +137,8 @@ class VisionTower:
     def see(self, pixels: NDArray[Any]) -> list[NDArray[Any]]:
         """Features [tokens, H] of an image [3, height, width], then those for each deepstack input.
 
+        Its numbers are those of the checkpoint's processor, whatever the graph takes.
+
         Raises:
             ValueError: Sides that are no whole tokens or not those of the graph, or an image of more tokens than the
                 largest gear takes.
@@ -157,7 +159,7 @@ class VisionTower:
             raise ValueError(f"an image of {height} x {width} pixels: the graph takes {self.size[0]} x {self.size[1]}")
         else:
             module = self._first
-            inputs = {module.get_input_name(0): np.repeat(pixels[None, :, None], self._frames, axis=2)}
+            inputs = {module.get_input_name(0): np.repeat(self._colours(pixels)[None, :, None], self._frames, axis=2)}
             inputs |= self._windows(module, rows // self.merge, columns // self.merge)
         for name, values in inputs.items():
             info = module.get_input_info(name)
@@ -167,6 +169,13 @@ class VisionTower:
         outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
         found = [module.get_output(name).numpy() for name in outputs]
         return [features.reshape(-1, features.shape[-1])[:tokens] for features in found]
+
+    def _colours(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
+        """The numbers of a processor as colours of 0 to 255, which a graph for images of one size takes."""
+        mean, deviation = (
+            np.array(self._facts.get(key, [0.0] * 3), np.float32)[:, None, None] for key in ("image_mean", "image_std")
+        )
+        return (pixels.astype(np.float32) * deviation + mean) * np.float32(255)
 
     @property
     def _first(self) -> tcim.Module:

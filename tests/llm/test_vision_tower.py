@@ -180,13 +180,43 @@ def test_an_image_of_two_frames_is_seen_whole(checkpoint, compiled):
     with torch.no_grad():
         want = model.model.visual(torch.tensor(patches).float(), grid_thw=torch.tensor([[1, 8, 12]]), return_dict=True)
     module = rt.load(folder / "tiny_visual.hmm")
-    module.set_input("image", frames.transpose(1, 0, 2, 3)[None])
+    facts = json.loads(module.get_custom_msg())
+    mean, deviation = (np.reshape(facts[key], (1, 3, 1, 1, 1)) for key in ("image_mean", "image_std"))
+    colours = (frames.transpose(1, 0, 2, 3)[None].astype(np.float64) * deviation + mean) * 255
+    module.set_input("image", colours.astype(np.float32))
     if family == "qwen2_5_vl":
         module.set_input("window_index", np.concatenate(windows_of(4, 6, vision.window_size // 16)))
     module.run(True)
     theirs = want.pooler_output.numpy()
     found = module.get_output("image_embeds").numpy().reshape(theirs.shape)
     assert np.abs(found - theirs).max() <= LIMITS["float32"][0] * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("checkpoint", ["qwen2_5_vl", "qwen3_vl"], indirect=True, scope="module")
+def test_colours_are_those_of_a_photograph(checkpoint, compiled):
+    """0 to 255, which the graph makes what the processor of released checkpoints would."""
+    from transformers.image_utils import (
+        IMAGENET_STANDARD_MEAN,
+        IMAGENET_STANDARD_STD,
+        OPENAI_CLIP_MEAN,
+        OPENAI_CLIP_STD,
+    )
+
+    family, model, _ = checkpoint
+    photograph = np.random.default_rng(4).integers(0, 256, (3, 64, 96), dtype=np.uint8)
+    known = (IMAGENET_STANDARD_MEAN, IMAGENET_STANDARD_STD)
+    if family == "qwen2_5_vl":
+        known = (OPENAI_CLIP_MEAN, OPENAI_CLIP_STD)
+    mean, deviation = (np.float32(colours)[:, None, None] for colours in known)
+    processed = ((photograph / np.float32(255) - mean) / deviation).astype(np.float16)
+    module = rt.load(compiled("--vision", "64x96", "--vision-quant", "float16") / "tiny_visual.hmm")
+    module.set_input("image", np.repeat(photograph[None, :, None], 2, axis=2).astype(np.float16))
+    if family == "qwen2_5_vl":
+        side = model.config.vision_config.window_size // 16
+        module.set_input("window_index", np.concatenate(windows_of(4, 6, side)))
+    module.run(True)
+    found, want = module.get_output("image_embeds").numpy().reshape(24, -1), expected(model, processed)[0]
+    assert np.abs(found - want).max() <= LIMITS["float16"][0] * np.abs(want).max()
 
 
 @pytest.mark.parametrize("checkpoint", ["qwen3_5"], indirect=True, scope="module")
