@@ -1,4 +1,4 @@
-"""Writes down what is said in a WAV file, step by step as the vendor's Whisper example does.
+"""Writes down what is said in a WAV file, step by step as the vendor's examples of Whisper, Qwen3-ASR and GLM-ASR do.
 
 tcim-lite compile HF_DIR -o OUT
 python examples/speech_recognition.py OUT --audio speech.wav
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from log_mel import log_mel, read_wav
+from prompted_speech import HearingModel, Prompt, prompt_for
 
 import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
@@ -128,6 +129,18 @@ def is_english_only(package: Package, words: Words, vocabulary: int) -> bool:
     return not words.languages or (vocabulary == ENGLISH_VOCABULARY if told is None else not told)
 
 
+def write_down(package: Package, tokenizer, prompt: Prompt, samples: np.ndarray, limit: int, show_tokens: bool) -> None:
+    """What a language model that hears says of each part of a sound that its encoder takes."""
+    model, ends = HearingModel(package), package.stop_tokens(tokenizer)
+    before, after = (tokenizer.encode(text, add_special_tokens=False) for text in (prompt.before, prompt.after))
+    for part in model.parts(samples):
+        text = []
+        stream = model.transcribe(before, model.hear(part), after, ends, limit)
+        print_answer((text.append(token) or token for token in stream), tokenizer)
+        if show_tokens:
+            print(text)
+
+
 def positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{number}: expected at least 1")
@@ -136,20 +149,28 @@ def positive(text: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("package", help="folder with the encoder, prefill and decode graphs of a Whisper model")
-    parser.add_argument("--audio", type=Path, required=True, help="WAV file of 16 kHz; its first 30 s are taken")
-    parser.add_argument("--language", metavar="CODE", help="what is spoken, such as en (default: the likeliest)")
+    parser.add_argument("package", help="folder with the encoder, prefill and decode graphs of a speech model")
+    parser.add_argument("--audio", type=Path, required=True, help="WAV file of 16 kHz; Whisper gets its first 30 s")
     parser.add_argument(
-        "--task", choices=("transcribe", "translate"), default="transcribe", help="translate: to English"
+        "--language", metavar="CODE", help="what is spoken, such as en (Whisper; default: the likeliest)"
+    )
+    parser.add_argument(
+        "--task", choices=("transcribe", "translate"), default="transcribe", help="translate: to English (Whisper)"
     )
     parser.add_argument("--name", help="package name, when the folder holds several")
-    parser.add_argument("--max-tokens", type=positive, default=448, help="positions of the model, prompt included")
+    parser.add_argument("--max-tokens", type=positive, default=448, help="of an answer; of Whisper with its prompt")
     parser.add_argument("--show-tokens", action="store_true", help="print the text's ids as well")
     args = parser.parse_args()
     try:
         samples = read_wav(args.audio)
         package = Package.open(args.package, args.name)
-        words = Words(load_tokenizer(package.tokenizer_folder))
+        tokenizer = load_tokenizer(package.tokenizer_folder)
+        if (prompt := prompt_for(tokenizer.get_vocab())) is not None:
+            if args.language is not None or args.task != "transcribe":
+                raise ValueError("this model hears the language by itself; leave out --language and --task")
+            write_down(package, tokenizer, prompt, samples, args.max_tokens, args.show_tokens)
+            return
+        words = Words(tokenizer)
         model = SpeechModel(package)
         _, bins, frames = model.encoder.get_input_info(model.encoder.get_input_name(0)).shape
         model.hear(log_mel(samples, bins, frames))

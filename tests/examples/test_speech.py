@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-import wave
 from pathlib import Path
 
 import numpy as np
 import pytest
 from llm_packages import DEMO_CHECKPOINT
+from wav_files import write_wav
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
@@ -40,16 +40,6 @@ def made(tmp_path_factory):
     shutil.copyfile(DEMO_CHECKPOINT / "tokenizer_config.json", folder / "hf/tokenizer_config.json")
     assert main(["compile", str(folder / "hf"), "-o", str(folder / "out"), "--quant", "float32", "-q"]) == 0
     return model, tokenizer, folder / "out"
-
-
-def write_wav(path: Path, seconds: float, rate: int = 16000, channels: int = 2) -> np.ndarray:
-    samples = np.random.default_rng(6).integers(-9000, 9000, (int(seconds * rate), channels)).astype("<i2")
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(samples.tobytes())
-    return samples.mean(axis=1) / 2**15
 
 
 def greedy(model, features: np.ndarray, prompt: list[int], end: int) -> list[int]:
