@@ -50,8 +50,11 @@ def expected(image, height, width, form, matrix, size, crop=None, swap=False, fi
     if STEPS[form]:
         step_y, step_x = STEPS[form]
         chroma = image[height * width :].reshape(height // step_y, width // step_x, 2)
-        at = (rows + 0.5) / step_y - 0.5, (cols + 0.5) / step_x - 0.5
-        u, v = sampled(chroma[..., 0], *at), sampled(chroma[..., 1], *at)
+        # Of the part alone: what is beyond it may be anything.
+        first_row, first_col = y0 // step_y, x0 // step_x
+        part = chroma[first_row : (y0 + h - 1) // step_y + 1, first_col : (x0 + w - 1) // step_x + 1]
+        at = (rows + 0.5) / step_y - 0.5 - first_row, (cols + 0.5) / step_x - 0.5 - first_col
+        u, v = sampled(part[..., 0], *at), sampled(part[..., 1], *at)
     pixels = colours(luma, u, v, matrix)[:: -1 if swap else 1]
     whole = np.tile(np.reshape(fill, (3, 1, 1)).astype(np.float64), (1, *size))
     whole[:, top : top + out_h, left : left + out_w] = pixels

@@ -48,6 +48,11 @@ TCIM_LITE_EVERYWHERE float resizer_place(int32_t i, int32_t first, int32_t size,
   return resizer_between(place, 0.0f, float(size - 1)) + float(first);
 }
 
+// Where that lies in a plane of chroma: within the part's own samples, because what is beyond may be anything.
+TCIM_LITE_EVERYWHERE float resizer_chroma(float place, int32_t first, int32_t size, int32_t step) {
+  return resizer_between((place + 0.5f) / float(step) - 0.5f, float(first / step), float((first + size - 1) / step));
+}
+
 // The three channels of pixel (row, col) of the result. `crop` [kCropNumbers] is brought into the image;
 // `colours` is [3, kColourNumbers].
 TCIM_LITE_EVERYWHERE void resizer_pixel(const uint8_t* image, const ResizerForm& form, const int32_t* crop,
@@ -64,7 +69,7 @@ TCIM_LITE_EVERYWHERE void resizer_pixel(const uint8_t* image, const ResizerForm&
     if (form.step_y != 0) {
       const uint8_t* chroma = image + int64_t(form.height) * form.width;
       const int32_t rows = form.height / form.step_y, cols = form.width / form.step_x;
-      const float c_y = (at_y + 0.5f) / float(form.step_y) - 0.5f, c_x = (at_x + 0.5f) / float(form.step_x) - 0.5f;
+      const float c_y = resizer_chroma(at_y, y, h, form.step_y), c_x = resizer_chroma(at_x, x, w, form.step_x);
       u = resizer_sample(chroma, rows, cols, 2, c_y, c_x);
       v = resizer_sample(chroma + 1, rows, cols, 2, c_y, c_x);
     }
