@@ -14,7 +14,7 @@ from tcim_lite import layers
 from tcim_lite.bench.limits import MachineLimits
 from tcim_lite.bench.network import measure_network
 from tcim_lite.cli import main
-from tcim_lite.errors import ArgumentError, ShapeError
+from tcim_lite.errors import ArgumentError, ShapeError, StrictError
 from tcim_lite.models.onnx.compile import OnnxOptions, compile_onnx
 from tcim_lite.models.onnx.resizer import ImageInput
 from tcim_lite.replay import assert_replays
@@ -193,6 +193,17 @@ def test_images_are_recorded_and_replayed(package, tmp_path):
     assert_replays(recording)
 
 
+def test_strict_mode_misses_an_image_of_which_nothing_was_set(package):
+    layers.enable("strict", mode="error")
+    try:
+        module = rt.load(package(dynamic=True))
+        module.set_input("resizer_crop_x", np.int32([[0, 0, 12, 20, 8, 10, 0, 0, 0, 0]]))
+        with pytest.raises(StrictError, match=r"S-402: .* Input 'x'"):
+            module.run(sync=True)
+    finally:
+        layers.disable("strict")
+
+
 def test_the_c_plus_plus_programs_of_the_vendor_run(package, sdk, tmp_path):
     from cpp_programs import facade_programs, run
 
@@ -209,7 +220,8 @@ def test_the_c_plus_plus_programs_of_the_vendor_run(package, sdk, tmp_path):
         ("picture", picture, larger, 12, 20),
     ):
         (tmp_path / "image").write_bytes(image.tobytes())
-        printed = run(program, how, path, tmp_path / "image", str(rows), str(columns))
+        strict = {"TCIM_LITE_STRICT": "error"}  # which takes a picture for all that the crop reads
+        printed = run(program, how, path, tmp_path / "image", str(rows), str(columns), env=strict)
         module.set_input("x", content)
         module.set_input("resizer_crop_x", np.int32([[0, 0, rows, columns, 8, 10, 0, 0, 0, 0]]))
         np.testing.assert_allclose(np.fromstring(printed, np.float32, sep=" "), result(module).reshape(-1), rtol=1e-6)

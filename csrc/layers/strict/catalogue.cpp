@@ -147,7 +147,8 @@ constexpr FindingKind kCatalogue[] = {
      PAIR FEED "feed(prefill, 4, 1)\nprefill.run(True)\n",
      "Prefill first, bind the caches that prefill wrote, and set valid_length to the rows there are."},
     {"S-402", "A run reads an input that nobody set.", "user error",
-     "Every input must be set or bound before the first run.",
+     "Every input must be set or bound before the first run; of an image whose crop is an input, the part that is "
+     "read.",
      "New memory holds anything on the card; strict mode fills it with 0xFF, which is NaN or -1.",
      "add = rt.load('add.hmm')\nadd.set_input('a', np.ones((2, 3)))\nadd.run(True)\n",
      "Set the input once; it keeps its value."},

@@ -157,7 +157,7 @@ Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
   if (!found.empty()) return found;
   for (size_t index = 0; index < event.inputs.size(); ++index) {
     const PortShadow& port = module->inputs[index];
-    if (!port.is_read || port.is_state || !shadow.is_unwritten(event.inputs[index])) continue;
+    if (!port.is_read || port.is_state || !shadow.is_unset(port, event.inputs[index])) continue;
     found.emplace_back("S-402", concat("Input '", port.name, "' of ", module->file, "."));
     return found;
   }

@@ -26,6 +26,11 @@ bool Written::covers(uint64_t begin, uint64_t end) const {
   return begin >= end || (after != ranges_.begin() && std::prev(after)->second >= end);
 }
 
+bool Written::touches(uint64_t begin, uint64_t end) const {
+  const auto after = ranges_.lower_bound(end);
+  return after != ranges_.begin() && std::prev(after)->second > begin;
+}
+
 void Shadow::add_buffer(const std::shared_ptr<Buffer>& buffer, Content content) {
   prune();
   BufferShadow& shadow = buffers_[buffer->handle()];
@@ -135,6 +140,9 @@ void Shadow::add_module(const ModuleFacts& facts) {
   }
   const auto positions = given_positions(graph);
   for (const Op& op : graph.ops) {
+    if (op.kind == OpKind::Resizer && op.inputs.size() > 2) {
+      if (const auto port = port_of(graph, op.inputs[0])) module.inputs[*port].is_cropped = true;
+    }
     for (const uint32_t value : op.inputs) {
       if (const auto port = value == kNoValue ? std::nullopt : port_of(graph, value)) {
         module.inputs[*port].is_read = true;
@@ -219,6 +227,12 @@ void Shadow::learn_state(const TensorFacts& state, int64_t tokens) {
 uint64_t Shadow::set_time(const PortShadow& port) {
   const BufferShadow* const shadow = buffer(port.memory.buffer);
   return std::max(port.set_at, shadow == nullptr ? 0 : shadow->host_write);
+}
+
+bool Shadow::is_unset(const PortShadow& port, const TensorFacts& memory) {
+  const BufferShadow* const shadow = port.is_cropped ? buffer(memory.buffer) : nullptr;
+  if (shadow != nullptr && shadow->written.touches(memory.offset, memory.offset + memory.span_bytes)) return false;
+  return is_unwritten(memory);
 }
 
 bool Shadow::is_unwritten(const TensorFacts& memory) {

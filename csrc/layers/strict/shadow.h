@@ -20,6 +20,7 @@ class Written {
  public:
   void add(uint64_t begin, uint64_t end);
   bool covers(uint64_t begin, uint64_t end) const;
+  bool touches(uint64_t begin, uint64_t end) const;
 
  private:
   std::map<uint64_t, uint64_t> ranges_;  // begin -> end
@@ -55,6 +56,7 @@ struct PortShadow {
   bool is_linear_state = false;
   std::optional<int64_t> step;  // of such an output: it is the state after this token of a run, not after the last
   bool is_read = false;         // by an op
+  bool is_cropped = false;      // an image of which another input says the part that is read
 };
 
 // A cache that an op updates, as input ports.
@@ -117,6 +119,8 @@ class Shadow {
   void learn_state(const TensorFacts& state, int64_t tokens);
   // When the input was set or bound last.
   uint64_t set_time(const PortShadow& port);
+  // Whether the memory is known, and nothing of what a run may read was ever written.
+  bool is_unset(const PortShadow& port, const TensorFacts& memory);
   // Whether the memory is known, and part of it was never written.
   bool is_unwritten(const TensorFacts& memory);
 
