@@ -16,7 +16,12 @@ from tcim_lite.models.family import ModelConfig
 from tcim_lite.models.speech import qwen3_tts, whisper
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
-TOWERS = {"image": "images of one size", "gear": "any image, in gears", "strip": "any image, in slices"}
+TOWERS = {
+    "image": "images of one size",
+    "gear": "any image, in gears",
+    "strip": "any image, in slices",
+    "patches": "any image",
+}
 QUANTS = ("w4a8h0_ssfp", "mxfp4a8", "w8a8h1_sefp", "float16")
 
 INTRODUCTION = """# Models

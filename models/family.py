@@ -17,6 +17,7 @@ from .contract import Contract
 
 if TYPE_CHECKING:
     from .blocks import Block
+    from .patch_tower import PatchTower
     from .strip_tower import StripTower
     from .tower import Tower
 
@@ -140,7 +141,7 @@ class Family:
     rotary: float | None = None
     hf_config: bool = False
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
-    vision: Tower | StripTower | None = None
+    vision: Tower | StripTower | PatchTower | None = None
     classes: Callable[[Mapping[str, Any]], int | None] = _next_token
     classifier: str = ""
 

@@ -23,10 +23,14 @@ QKV, QKV_BIAS = _pair("encoder_qkv", f"{_LAYER}.attention.qkv")
 Q, Q_BIAS = _pair("encoder_q", f"{_LAYER}.attention.q")  # these three where nothing turns, else the one above
 K, K_BIAS = _pair("encoder_k", f"{_LAYER}.attention.k")
 V, V_BIAS = _pair("encoder_v", f"{_LAYER}.attention.v")
+Q_NORM, _ = _norm("encoder_q_norm", f"{_LAYER}.attention.q_norm")
+K_NORM, _ = _norm("encoder_k_norm", f"{_LAYER}.attention.k_norm")
+OUT_NORM, _ = _norm("encoder_attention_out_norm", f"{_LAYER}.attention.out_norm")
 OUT, OUT_BIAS = _pair("encoder_attention_out", f"{_LAYER}.attention.out")
 MLP_NORM, MLP_NORM_BIAS = _norm("encoder_mlp_norm", f"{_LAYER}.mlp_norm")
 UP, UP_BIAS = _pair("encoder_up", f"{_LAYER}.mlp.up")  # of a gated MLP, gate and up in turns
 DOWN, DOWN_BIAS = _pair("encoder_down", f"{_LAYER}.mlp.down")
+DOWN_NORM, _ = _norm("encoder_down_norm", f"{_LAYER}.mlp.down_norm")
 MERGER_NORM, MERGER_NORM_BIAS = _norm("encoder_merger_norm", "encoder.merger.norm")
 MERGER_UP, MERGER_UP_BIAS = _pair("encoder_merger_up", "encoder.merger.up")
 MERGER_DOWN, MERGER_DOWN_BIAS = _pair("encoder_merger_down", "encoder.merger.down")
@@ -45,6 +49,9 @@ SAMPLE_V, SAMPLE_V_BIAS = _pair("encoder_sample_v", "encoder.resampler.v")
 SAMPLE_OUT, SAMPLE_OUT_BIAS = _pair("encoder_sample_out", "encoder.resampler.out")
 SAMPLE_NORM, SAMPLE_NORM_BIAS = _norm("encoder_sample_norm", "encoder.resampler.norm")
 PROJECT = Role("encoder_project", "encoder.resampler.project.weight", "linear")
+EMBED = Role("encoder_embed", "encoder.embed.weight", "linear")  # pooled patches -> tokens
+# What is subtracted from pooled patches, and what multiplies them then.
+SHIFT, FACTORS = Role("encoder_shift", "encoder.shift", "bias"), Role("encoder_factors", "encoder.factors", "norm")
 POSITIONS = Role("encoder_positions", "encoder.positions", "linear")  # a table, resized or looked up
 
 # [1, 3 * frames, 1, 1], what is added to colours of 0 to 255, and what multiplies them then: as the processor has them.

@@ -27,7 +27,7 @@ class TowerPlan(Protocol):
     def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         """Returns the weights that come from tensors, in the order of use, but the tables."""
 
-    def tables(self) -> list[LinearSpec]:
+    def tables(self) -> Sequence[LinearSpec | VectorSpec]:
         """Returns what constants are made of."""
 
     def constants(self, tensors: TensorSource, dtype: str) -> dict[str, NDArray[Any]]:

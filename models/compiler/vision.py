@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..common.checkpoint import Checkpoint
 from ..common.errors import CompileError
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
@@ -15,15 +16,19 @@ from ..common.strip_tensors import StripTensors
 from ..common.vision_tensors import VisionTensors
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..family import ModelConfig
+from ..patch_tower import PatchTower
 from ..strip_tower import StripTower
 from .graph_files import GraphFile, write_graph_files
 from .grid_towers import grid_plan
 from .options import CompileOptions
+from .patch_towers import patch_plan
 from .source import Source
 from .strip_towers import strip_plan
 from .tower_plan import TowerPlan
 from .weight_files import write_encoder_weights
 
+# By the kind of a tower: those of others are the names behind a prefix.
+_STORES: dict[type, type[Checkpoint]] = {StripTower: StripTensors, PatchTower: Checkpoint}
 _FORMATS = ("w8a8h1_sefp", "float16", "float32")
 
 
@@ -76,13 +81,14 @@ def prepare_tower(options: CompileOptions, name: str, source: Source, model: Mod
     plan: TowerPlan
     if isinstance(family.vision, StripTower):
         plan = strip_plan(options, family.vision.read(source.config, model.hidden_size, family.title))
+    elif isinstance(family.vision, PatchTower):
+        plan = patch_plan(options, family.vision.read(source.config, model.hidden_size, family.title))
     else:
         plan = grid_plan(options, family.vision.read(source.config, model.hidden_size, family.title), model)
     weights = plan.weights(profile)
     tensors: TensorSource = RandomTensors(options.seed)
     if source.tensors is not None:
-        store = StripTensors if isinstance(family.vision, StripTower) else VisionTensors
-        tensors = CheckpointTensors(store(source.path))
+        tensors = CheckpointTensors(_STORES.get(type(family.vision), VisionTensors)(source.path))
     tensors.check([*weights, *plan.tables()])
     return PreparedTower(
         name=name,

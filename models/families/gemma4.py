@@ -15,6 +15,7 @@ from ..contract import Port
 from ..dense import CONTRACT
 from ..family import Experts, Family, ModelConfig, Tensors
 from ..gemma import KEYS, TENSORS, TINY, window_by_pattern
+from ..towers.gemma4 import GEMMA4
 
 _LAYER = "model.layers.{layer}"
 _EXPERT = f"{_LAYER}.experts.{{expert}}"
@@ -180,6 +181,7 @@ FAMILY = Family(
     nested="text_config",
     halved_experts=True,
     hf_config=True,
+    vision=GEMMA4,
     tiny={
         **TINY,
         "global_head_dim": 64,

@@ -1,0 +1,100 @@
+"""A layer of encoders with norms on both sides of attention and of a gated MLP, without biases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..common import encoder_roles as roles
+from ..common.encoder_builder import EncoderBuilder
+from ..common.graph_values import Ref
+from ..common.roles import Role, ones
+from .attend import attend
+from .weights import Weight
+
+_GROUP = 64  # inner sizes are padded to whole groups of a quantised weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchLayer:
+    """Norm, attention, norm, residual add; norm, MLP with GELU of a gate, norm, residual add.
+
+    Attributes:
+        hidden: Width of a patch.
+        heads: Of queries, keys and values alike, each of which has a norm; that of values has no weight.
+        head_dim: Of a head, whose halves turn by the column and by the row.
+        inner: Of the MLP.
+        epsilon: Of all norms.
+    """
+
+    hidden: int
+    heads: int
+    head_dim: int
+    inner: int
+    epsilon: float
+
+    @property
+    def padded(self) -> int:
+        """`inner` with padding, which is zero."""
+        return -(-self.inner // _GROUP) * _GROUP
+
+    def weights(self) -> Iterator[Weight]:
+        """Yields its weights in the order of use."""
+        rows = self.heads * self.head_dim
+        yield Weight(roles.ATTENTION_NORM, (self.hidden,))
+        yield Weight(roles.QKV, (rows, rows, rows), self.hidden)
+        yield Weight(roles.Q_NORM, (self.head_dim,))
+        yield Weight(roles.K_NORM, (self.head_dim,))
+        yield Weight(roles.OUT, (self.hidden,), rows)
+        yield Weight(roles.OUT_NORM, (self.hidden,))
+        yield Weight(roles.MLP_NORM, (self.hidden,))
+        yield Weight(roles.UP, (self.inner, self.inner), self.hidden, multiple=_GROUP)
+        yield Weight(roles.DOWN, (self.hidden,), self.inner, self.padded)
+        yield Weight(roles.DOWN_NORM, (self.hidden,))
+
+    def lower(
+        self, builder: EncoderBuilder, x: Ref, layer: int, tables: Sequence[tuple[Ref, Ref]], key_mask: Ref
+    ) -> Ref:
+        """Adds the layer to a graph: [1, T, H] -> [1, T, H].
+
+        Args:
+            builder: Of the graph.
+            x: Patches.
+            layer: Its number.
+            tables: Rows of cos and sin of the patches, [1, T, head_dim / 4], by the column and by the row.
+            key_mask: [1, 1, 1, T], added to the scores.
+        """
+        here, rows = f"encoder.layers.{layer}", self.heads * self.head_dim
+
+        def norm(name: str, of: Ref, role: Role) -> Ref:
+            return builder.rms_norm(f"{here}.{name}", of, role.name_of(layer), self.epsilon)
+
+        def linear(name: str, of: Ref, role: Role) -> Ref:
+            return builder.linear(f"{here}.{name}", of, role.name_of(layer))
+
+        qkv = linear("qkv", norm("attention_normed", x, roles.ATTENTION_NORM), roles.QKV)
+
+        def heads(name: str, index: int) -> Ref:
+            flat = builder.part(f"{here}.{name}_flat", qkv, 2, index * rows, (index + 1) * rows)
+            return builder.reshape(f"{here}.{name}_heads", flat, (*x.shape[:2], self.heads, self.head_dim))
+
+        def turned(name: str, of: Ref) -> Ref:
+            half = self.head_dim // 2
+            parts = [
+                builder.rope_by_rows(
+                    f"{here}.{name}_{axis}_turned",
+                    builder.part(f"{here}.{name}_{axis}", of, 3, axis * half, (axis + 1) * half),
+                    *tables[axis],
+                )
+                for axis in range(2)
+            ]
+            return builder.concat(f"{here}.{name}", parts, 3)
+
+        q = turned("q", norm("q_normed", heads("q", 0), roles.Q_NORM))
+        k = turned("k", norm("k_normed", heads("k", 1), roles.K_NORM))
+        v = builder.rms_norm(f"{here}.v", heads("v", 2), ones(self.head_dim), self.epsilon)
+        out = linear("out", attend(builder, here, (q, k, v), key_mask), roles.OUT)
+        x = builder.add(f"{here}.attended", x, norm("out_normed", out, roles.OUT_NORM))
+        up = linear("up", norm("mlp_normed", x, roles.MLP_NORM), roles.UP)
+        down = linear("down", builder.silu_mul(f"{here}.gelu_mul", up, "gelu_tanh"), roles.DOWN)
+        return builder.add(f"{here}.added", x, norm("down_normed", down, roles.DOWN_NORM))

@@ -1,0 +1,48 @@
+"""The tower of Gemma 4: patches with learned positions and axial RoPE, pooled into tokens."""
+
+from __future__ import annotations
+
+from ..common import encoder_roles as roles
+from ..family import Tensors
+from ..patch_tower import PatchTower
+
+_TOWER = "model.vision_tower"
+_LAYER = f"{_TOWER}.encoder.layers.{{layer}}"
+_ATTENTION, _MLP = f"{_LAYER}.self_attn", f"{_LAYER}.mlp"
+
+
+def _plain(name: str) -> Tensors:
+    return Tensors("plain", (name,))
+
+
+GEMMA4 = PatchTower(
+    tensors={
+        roles.PATCHES: _plain(f"{_TOWER}.patch_embedder.input_proj.weight"),
+        roles.POSITIONS: _plain(f"{_TOWER}.patch_embedder.position_embedding_table"),
+        roles.ATTENTION_NORM: _plain(f"{_LAYER}.input_layernorm.weight"),
+        roles.QKV: Tensors("stack", tuple(f"{_ATTENTION}.{part}_proj.linear.weight" for part in "qkv")),
+        roles.Q_NORM: _plain(f"{_ATTENTION}.q_norm.weight"),
+        roles.K_NORM: _plain(f"{_ATTENTION}.k_norm.weight"),
+        roles.OUT: _plain(f"{_ATTENTION}.o_proj.linear.weight"),
+        roles.OUT_NORM: _plain(f"{_LAYER}.post_attention_layernorm.weight"),
+        roles.MLP_NORM: _plain(f"{_LAYER}.pre_feedforward_layernorm.weight"),
+        roles.UP: Tensors("alternate", (f"{_MLP}.gate_proj.linear.weight", f"{_MLP}.up_proj.linear.weight")),
+        roles.DOWN: _plain(f"{_MLP}.down_proj.linear.weight"),
+        roles.DOWN_NORM: _plain(f"{_LAYER}.post_feedforward_layernorm.weight"),
+        roles.SHIFT: _plain(f"{_TOWER}.std_bias"),
+        roles.FACTORS: _plain(f"{_TOWER}.std_scale"),
+        roles.EMBED: _plain("model.embed_vision.embedding_projection.weight"),
+    },
+    tokens=280,
+    tiny={
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "patch_size": 8,
+        "position_embedding_size": 48,
+        "standardize": True,
+    },
+)

@@ -1,0 +1,109 @@
+"""The vision tower of Gemma 4 against transformers in float32, with the inputs that the vendor's processor makes."""
+
+import json
+
+import numpy as np
+import pytest
+from llm_packages import compile_package
+
+import tcim_lite.runtime as rt
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.families import FAMILIES
+
+torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
+transformers = pytest.importorskip("transformers", reason="the oracle needs transformers")
+
+pytestmark = pytest.mark.oracle
+
+FAMILY = FAMILIES["gemma4"]
+TEXT = {
+    **{key: value for key, value in FAMILY.tiny.items() if key != "sliding_window_pattern"},
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "global_head_dim": 128,
+}
+TOKENS, KERNEL = 12, 3
+PATCHES = TOKENS * KERNEL**2
+
+
+def random_model(**vision):
+    torch.manual_seed(3)
+    config = transformers.Gemma4Config(
+        text_config=TEXT, vision_config={**FAMILY.vision.tiny, **vision}, audio_config=None, image_token_id=7
+    )
+    model = transformers.Gemma4ForConditionalGeneration._from_config(config, attn_implementation="eager").float().eval()
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if "norm" in name and name.endswith("weight"):
+                tensor.add_(torch.randn_like(tensor) * 0.2)
+            elif "position_embedding_table" in name or name.endswith("std_bias"):
+                tensor.copy_(torch.randn_like(tensor))
+            elif name.endswith("std_scale"):
+                tensor.copy_(torch.rand_like(tensor) + 0.5)
+    return model
+
+
+def inputs_of(columns, rows):
+    """Patches of an image of so many tokens, and padding behind them."""
+    rng = np.random.default_rng(columns)
+    places = np.full((PATCHES, 2), -1, np.int64)
+    count = columns * rows * KERNEL**2
+    row, column = np.divmod(np.arange(count), columns * KERNEL)
+    places[:count] = np.stack((column, row), axis=1)
+    pixels = np.zeros((1, PATCHES, 192), np.float32)
+    pixels[0, :count] = rng.random((count, 192))
+    pooling = np.zeros((1, TOKENS, PATCHES), np.float32)
+    pooling[0, row // KERNEL * columns + column // KERNEL, np.arange(count)] = 1 / KERNEL**2
+    mask = np.where(np.arange(PATCHES) < count, 0, -65504).astype(np.float32).reshape(1, 1, 1, -1)
+    return {
+        "pixel_values": pixels,
+        "attention_mask": mask,
+        "pooling_matrix": pooling,
+        "pixel_position_ids": np.maximum(places, 0).astype(np.int32)[None],
+    }, places[None]
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_the_tower_agrees_with_transformers(tmp_path, standardize):
+    model = random_model(standardize=standardize)
+    model.save_pretrained(tmp_path / "hf")
+    options = {"quant": "float32", "prefill_length": 8, "context_length": 32, "vision": str(TOKENS)}
+    package = compile_package(tmp_path / "hf", tmp_path / "out", **options)
+    tower = rt.load(package.folder / "gemma4_visual.hmm")
+    names = [tower.get_input_name(index) for index in range(tower.get_num_inputs())]
+    assert names == ["pixel_values", "attention_mask", "pooling_matrix", "pixel_position_ids"]
+    assert json.loads(tower.get_custom_msg())["tokens"] == TOKENS
+    for columns, rows in ((4, 3), (2, 3), (1, 1)):
+        inputs, places = inputs_of(columns, rows)
+        for name, value in inputs.items():
+            tower.set_input(name, value)
+        tower.run(sync=True)
+        got = tower.get_output(tower.get_output_name(0)).numpy()
+        assert got.shape == (1, TOKENS, 192)
+        with torch.no_grad():
+            features = model.model.get_image_features(
+                torch.from_numpy(inputs["pixel_values"]), torch.from_numpy(places)
+            ).pooler_output
+        want = torch.cat(list(features)).numpy()
+        assert want.shape == (columns * rows, 192)
+        # As docs/numerics.md section 9: rounding of fp32 over the longest reduction of each layer.
+        bound = 64 * 2**-24 * (192 * 2) ** 0.5
+        assert np.abs(got[0, : columns * rows] - want).max() <= bound * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("vision", "asked", "message"),
+    [
+        ({"use_clipped_linears": True}, "default", "Linears of this tower of Gemma 4 are clipped"),
+        ({"num_key_value_heads": 1}, "default", "num_key_value_heads=1 is not supported"),
+        ({"head_dim": 30}, "default", "head_dim=30 must be a multiple of 4"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "default", "must be those of axial RoPE"),
+        ({}, "448x448", "any image of up to so many tokens"),
+        ({}, "0", "makes 0 patches"),
+    ],
+)
+def test_refusals(tmp_path, vision, asked, message):
+    config = {**FAMILY.tiny_config, "vision_config": {**FAMILY.vision.tiny, **vision}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CompileError, match=message):
+        compile_package(tmp_path, tmp_path / "out", random_weights=True, context_length=256, vision=asked)
