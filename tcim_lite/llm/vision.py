@@ -6,6 +6,7 @@ windows, and may take a mask of them. Qwen3.5 has a graph NAME_visual_mN.hmm, a 
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import re
@@ -94,6 +95,11 @@ class VisionTower:
     def __init__(self, folder: Path, name: str, weights: Any = None):
         pattern = re.compile(rf"{re.escape(name)}_visual(_m\d+)?\.hmm")
         paths = sorted(path for path in Path(folder).iterdir() if pattern.fullmatch(path.name))
+        if not paths and (strips := sorted(Path(folder).glob(f"{glob.escape(name)}_visual_*x.hmm"))):
+            raise FileNotFoundError(
+                f"{folder} has vision graphs {', '.join(path.name for path in strips)}, of MiniCPM-V; this class feeds "
+                "those of Qwen's families: set the inputs that docs/compile.md lists"
+            )
         if not paths:
             raise FileNotFoundError(
                 f"{folder} has no vision graph {name}_visual.hmm; compile the whole checkpoint with --vision"

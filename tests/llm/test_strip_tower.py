@@ -16,10 +16,11 @@ pytest.importorskip("transformers", reason="the oracle")
 import torch
 import transformers
 from isas import FLAGS, cpu_has
-from minicpm import CAPACITY, FRAMES, Resampler, inputs_4_5, inputs_4_6, positions_of, save_4_5, save_4_6
+from minicpm import CAPACITY, FRAMES, inputs_4_5, inputs_4_6, positions_of, save_4_5, save_4_6
 
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
+from tcim_lite.llm.vision import VisionTower
 from tcim_lite.models.families import FAMILIES
 
 # Largest difference of a feature over the largest feature, and the least cosine. float32: the bound of
@@ -336,6 +337,10 @@ def test_a_package_owns_its_vision_graphs(checkpoint_4_6, tmp_path, capsys):
     common = ["compile", str(folder), "-o", str(tmp_path / "out"), *COMMON]
     assert main([*common, "--vision", "16", "--self-contained"]) == 0
     assert {path.name for path in (tmp_path / "out").glob("*visual*")} == {f"tiny_visual_{n}x.hmm" for n in (4, 16)}
+    with pytest.raises(
+        FileNotFoundError, match=r"has vision graphs tiny_visual_16x.hmm, .*; this class feeds those of Q"
+    ):
+        VisionTower(tmp_path / "out", "tiny")
     assert main(common) == 0
     assert not list((tmp_path / "out").glob("*visual*"))
     (tmp_path / "hf").mkdir()
@@ -353,4 +358,3 @@ def test_positions_of_the_oracle_are_those_of_transformers():
     for rows, columns in [(8, 8), (7, 3), (5, 6)]:
         want = get_vision_nearest_position_ids(torch.tensor([[rows, columns]]), 8).numpy()
         assert np.array_equal(positions_of(rows, columns, 8), want)
-    assert isinstance(Resampler, type)
