@@ -110,7 +110,6 @@ class Family:
         tiny: A config for tests, without `architectures` and `model_type`.
         local_rope: Reads the RoPE of layers with a sliding window, where it is another than that of the others, from a
             config and its head_dim.
-        hf_config: Whether the vendor's programs look for tokenizer and configs in `hmquant/hf_config`.
         vision: Its vision tower, which `--vision` compiles; None without one.
         classes: Reads from a whole config into how many classes the head of this model sorts tokens; None for one that
             names the next token.
@@ -139,7 +138,6 @@ class Family:
     text_architecture: str = ""
     halved_experts: bool = False
     rotary: float | None = None
-    hf_config: bool = False
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
     vision: Tower | StripTower | PatchTower | None = None
     classes: Callable[[Mapping[str, Any]], int | None] = _next_token

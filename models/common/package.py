@@ -148,30 +148,24 @@ def host_files_in(checkpoint: Path) -> dict[str, Path]:
 def write_host_files(files: Mapping[str, Path | bytes], package: Path) -> bool:
     """Writes tokenizer, chat template and configs into a package; returns whether there was a tokenizer.
 
-    They lie in its tokenizer folder, and in the root for other tools, which take a model's folder to be one that has
-    config.json and the tokenizer.
+    They lie in its tokenizer folder, in the root for other tools, which take a model's folder to be one that has
+    config.json and the tokenizer, and where programs of the vendor look for them.
 
     Args:
         files: By name: to copy, or what to write.
         package: Folder to write into.
     """
     target = package / TOKENIZER_DIR
-    target.mkdir(parents=True, exist_ok=True)
+    for folder in (target, package / HF_CONFIG_DIR):
+        folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         if isinstance(content, Path):
             shutil.copyfile(content, target / name)
         else:
             (target / name).write_bytes(content)
-        link_or_copy(target / name, package / name)
+        for second in (package, package / HF_CONFIG_DIR):
+            link_or_copy(target / name, second / name)
     return any(name in files for name in _TOKENIZER)
-
-
-def write_hf_config(package: Path) -> None:
-    """Gives the tokenizer and configs of a package second names in the folder for the vendor's programs."""
-    target = package / HF_CONFIG_DIR
-    target.mkdir(parents=True)
-    for path in sorted((package / TOKENIZER_DIR).iterdir()):
-        link_or_copy(path, target / path.name)
 
 
 def link_or_copy(path: Path, other: Path) -> None:

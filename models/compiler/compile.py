@@ -34,7 +34,6 @@ from ..common.package import (
     files_in,
     link_or_copy,
     staged_package,
-    write_hf_config,
     write_host_files,
 )
 from ..common.progress import Progress
@@ -88,8 +87,6 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
                 f"{target.source.path} has no tokenizer files; the package works, but chat programs will not find a "
                 "tokenizer"
             )
-        if target.config.family.hf_config:
-            write_hf_config(staging)
         if has_sound:
             width = target.config.hidden_size
             write_sound_encoder(staging, target.name, options, target.source.config, width, target.profile)

@@ -180,7 +180,6 @@ FAMILY = Family(
     local_rope=read_local_rope,
     nested="text_config",
     halved_experts=True,
-    hf_config=True,
     vision=GEMMA4,
     tiny={
         **TINY,

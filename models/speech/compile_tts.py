@@ -66,7 +66,7 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
         if not write_host_files(talker.source.host_files, staging):
             without = "has no tokenizer files; the package works, but programs will not find a tokenizer"
             warn(f"{talker.source.path} {without}")
-        (staging / EMBEDDING).parent.mkdir()
+        (staging / EMBEDDING).parent.mkdir(exist_ok=True)
         elements = sum(model.elements for model in models.values()) + math.prod(text.shape)
         with Progress(elements, visible=progress) as bar, worker_pool() as workers:
             for part, model in models.items():

@@ -58,7 +58,7 @@ def test_package_layout(make_checkpoint: Make, make_package: Make) -> None:
         "qwen3.hmw",
         "hmquant/quant_embedding.bin",
         "hmquant/quant_embedding.pt",
-        *(folder + name for folder in ("", "tokenizer/") for name in TOKENIZER),
+        *(folder + name for folder in ("", "tokenizer/", "hmquant/hf_config/") for name in TOKENIZER),
     }
     weights = read(package / "qwen3.hmw")
     for stage in ("prefill", "decode"):
