@@ -18,7 +18,7 @@ from tcim_lite.models.speech import qwen3_tts, whisper
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
 TOWERS = {
     "image": "images of one size",
-    "gear": "any image, in gears",
+    "gear": "any image, in gears, or images of one size",
     "strip": "any image, in slices",
     "patches": "any image",
 }

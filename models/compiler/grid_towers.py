@@ -50,7 +50,7 @@ class GridPlan:
         return tuple(self.graphs)
 
     def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
-        return _weights(self.config, profile)
+        return _weights(self.config, profile, any(spec.patches for spec in self.graphs.values()))
 
     def tables(self) -> list[LinearSpec]:
         return [_table_spec(self.config)] if self.config.tower.learned else []
@@ -72,9 +72,9 @@ class GridPlan:
             "spatial_merge_size": config["spatial_merge_size"],
             "temporal_patch_size": config["temporal_patch_size"],
         }
-        if config.tower.takes == "image":
+        if spec.patches is not None:
             message |= {"image_mean": list(config.tower.mean), "image_std": list(config.tower.deviation)}
-        if spec.patches is None:
+        else:
             message |= {"tokens": spec.tokens(config), "num_position_embeddings": config["num_position_embeddings"]}
         if config.windowed:
             message["window_size"] = config["window_size"]
@@ -94,7 +94,7 @@ def grid_plan(options: CompileOptions, config: TowerConfig, model: ModelConfig) 
             "the language model take what they give"
         )
     asked = options.vision or DEFAULT
-    if config.tower.takes == "gear":
+    if config.tower.takes == "gear" and "x" not in asked:
         if options.vision_mask:
             raise CompileError("--vision-mask: this tower has no windows; leave it out")
         if asked == DEFAULT:
@@ -104,7 +104,8 @@ def grid_plan(options: CompileOptions, config: TowerConfig, model: ModelConfig) 
         else:
             raise CompileError(
                 f"--vision {asked}: graphs of this tower take any image of up to so many tokens; give their numbers, "
-                f"such as --vision {','.join(map(str, config.tower.gears))}, or --vision alone for these"
+                f"such as --vision {','.join(map(str, config.tower.gears))}, or --vision alone for these, or a size, "
+                "such as 448x448, for images of this size"
             )
         specs = {f"_m{gear}": TowerSpec(capacity=gear * config.merged) for gear in gears}
     else:
@@ -135,11 +136,11 @@ def _image_size(asked: str, config: TowerConfig) -> tuple[int, int]:
     return height, width
 
 
-def _weights(config: TowerConfig, profile: Profile) -> list[LinearSpec | VectorSpec]:
-    """All weights in the order of use, but the positions."""
+def _weights(config: TowerConfig, profile: Profile, whole_images: bool) -> list[LinearSpec | VectorSpec]:
+    """All weights in the order of use, but the positions. Of whole images the patches are a convolution."""
     tensors, hidden, terms = config.tower.tensors, config["hidden_size"], config.patch_inputs
     quantised = is_quantized(profile.body_format)
-    padded = -(-terms // GROUP) * GROUP if quantised and config.tower.takes == "image" else terms
+    padded = -(-terms // GROUP) * GROUP if quantised and whole_images else terms
     side = config["patch_size"]
     (kernel,) = specs_of([Weight(roles.PATCHES, (hidden,), terms, padded)], tensors, profile, None)
     assert isinstance(kernel, LinearSpec)
@@ -178,7 +179,7 @@ def _tables(plan: GridPlan, tensors: TensorSource) -> dict[str, NDArray[Any]]:
     )
     scale = np.float32(1 / math.sqrt(config.head_dim))
     found = dict(zip(roles.ROPE, (rope.cos, rope.sin, rope.cos * scale, rope.sin * scale), strict=True))
-    if config.tower.takes == "image":
+    if any(spec.patches for spec in plan.graphs.values()):
         means, deviations = (
             np.repeat(np.array(colours, np.float32), config["temporal_patch_size"]).reshape(1, -1, 1, 1)
             for colours in (config.tower.mean, config.tower.deviation)

@@ -110,7 +110,7 @@ def _one_size(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> 
     side, merge, frames, hidden = (
         config[key] for key in ("patch_size", "spatial_merge_size", "temporal_patch_size", "hidden_size")
     )
-    image = builder.input("image", (1, 3, frames, rows * side, columns * side))
+    image = builder.input("image", (1, 3, frames, rows * side, columns * side), aliases=["pixel_values"])
     window_index = window_mask = None
     tokens = spec.tokens(config)
     if config.windowed:

@@ -1,7 +1,8 @@
 """The host side of a vision tower: which graph sees an image, and the inputs around its pixels.
 
 Qwen3-VL and Qwen2.5-VL have one graph, NAME_visual.hmm, for images of one size; the latter takes the order of its
-windows, and may take a mask of them. Qwen3.5 has a graph NAME_visual_mN.hmm, a gear, for any image of up to N tokens.
+windows, and may take a mask of them. Qwen3.5 has such a graph, or a graph NAME_visual_mN.hmm, a gear, for any image of
+up to N tokens.
 """
 
 from __future__ import annotations

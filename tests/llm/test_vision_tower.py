@@ -92,6 +92,23 @@ def test_features_are_those_of_transformers(checkpoint, compiled, size, quant):
         assert (ours * theirs).sum() >= cosine * np.linalg.norm(ours) * np.linalg.norm(theirs)
 
 
+@pytest.mark.parametrize("checkpoint", ["qwen3_5"], indirect=True, scope="module")
+@pytest.mark.parametrize("quant", LIMITS)
+def test_a_tower_with_gears_may_be_for_one_size(checkpoint, compiled, quant):
+    """The input has the name of that of gears too: programs use either."""
+    _, model, _ = checkpoint
+    folder = compiled("--vision", "80x112", "--vision-quant", quant)
+    tower = VisionTower(folder, "tiny")
+    assert tower.size == (80, 112)
+    module = rt.load(folder / "tiny_visual.hmm")
+    assert [module.get_input_info(name).shape for name in ("image", "pixel_values")] == [(1, 3, 2, 80, 112)] * 2
+    (found,), (want,) = tower.see(image(80, 112)), expected(model, image(80, 112))
+    ours, theirs = found.astype(np.float64), want.astype(np.float64)
+    difference, cosine = LIMITS[quant]
+    assert np.abs(ours - theirs).max() <= difference * np.abs(theirs).max()
+    assert (ours * theirs).sum() >= cosine * np.linalg.norm(ours) * np.linalg.norm(theirs)
+
+
 def test_inputs_and_outputs_are_those_of_the_vendor(checkpoint, compiled):
     family, _, _ = checkpoint
     folder = compiled(*sizes(family, 80, 112))
@@ -333,7 +350,13 @@ def test_towers_that_cannot_be_are_refused(tmp_path, capsys, family, changes, me
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"), [("448x448", "give their numbers, such as --vision 96,196"), ("0", "makes 0 patches")]
+    ("asked", "message"),
+    [
+        ("4 by 4", "give their numbers, such as --vision 96,196"),
+        ("0", "makes 0 patches"),
+        ("4x4x4", "expected height x width of the images in pixels"),
+        ("445x448", "both sides must be multiples of 16"),
+    ],
 )
 def test_gears_that_cannot_be_are_refused(tmp_path, capsys, asked, message):
     record = FAMILIES["qwen3_5"]
