@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
-from ..common.checkpoint import Checkpoint
+from ..common.checkpoint import Checkpoint, config_of
 from ..common.pack_stream import worker_pool
 from ..common.package import EMBEDDING, files_in, staged_package, write_host_files
 from ..common.progress import Progress
@@ -16,13 +17,18 @@ from ..compiler.options import CompileOptions, CompileResult
 from ..compiler.prepare import PreparedModel, left_out, prepare, warn
 from ..compiler.weight_files import write_embedding, write_encoder_weights, write_weights
 from ..compiler.weights import embedding_spec
+from ..onnx import onnx_bytes
 from .asked import COMMON_OPTIONS, check_options, tensors_of
+from .codec_config import MODEL_TYPE as CODEC_TYPE
+from .codec_config import CodecConfig, read_codec
 from .qwen3_tts import MODEL_TYPE, TITLE, TextProjection, read_code_predictor, read_talker, read_text_projection
+from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
 from .tensors import table_spec
 
 _OPTIONS = COMMON_OPTIONS | {"prefill_length", "context_length"}
 _GRAPHS = f"{TITLE} are those of the vendor: prefill and decode of a talker and of a code predictor, for one sequence"
 _TALKER, _PREDICTOR, _PROJECTION = "talker", "code_predictor", "text_projection"
+_CODEC, _STREAMED = "speech_tokenizer", "stateful_decoder"
 _PREDICTOR_PREFILL = 2  # the talker's hidden state and the first code of a frame
 _MORE_ROWS = 2  # of the predictor's caches than codes of a frame, as in the vendor's
 # Where embeddings are; the talker's has the usual name.
@@ -61,6 +67,7 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
         placed |= {tensor for spec in [*specs, text] for tensor in spec.tensors}
         _warn_unused(Checkpoint(talker.source.path), placed)
 
+    codec = _codec_of(talker.source.path) if not options.random_weights else None
     check_neighbours(options.output, name)
     with staged_package(options.output, owned_files(name)) as staging:
         if not write_host_files(talker.source.host_files, staging):
@@ -76,6 +83,8 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
                 write_embedding(staging / _TABLES[part], table, model.tensors, dtype, bar)
             write_embedding(staging / _TEXT_TABLE, text, talker.tensors, talker.profile.tensor_dtype, bar)
         _write_projection(staging, name, options, talker, projection)
+        if codec is not None:
+            _write_codec(staging, name, talker.profile.tensor_dtype, codec)
         files = files_in(staging)
     return CompileResult(output=options.output, files=files)
 
@@ -97,6 +106,27 @@ def _write_projection(
     message = {"model_type": MODEL_TYPE, "quant": profile.quant}
     file = GraphFile(f"{name}_{_PROJECTION}.hmm", [projection.graph(profile, entries)], message)
     write_graph_files(folder, [file], entries, sibling, self_contained=options.self_contained)
+
+
+def _codec_of(folder: Path) -> CodecConfig | None:
+    """The codec, where the checkpoint has it beside its language models."""
+    own = folder / _CODEC
+    if not (own / "config.json").is_file():
+        return None
+    raw = config_of(own)
+    if (kind := raw.get("model_type")) != CODEC_TYPE:
+        warn(f"{own} is of model_type={kind!r:.80}, expected {CODEC_TYPE!r}; its graphs are left out")
+        return None
+    return read_codec(raw, Checkpoint(own))
+
+
+def _write_codec(folder: Path, name: str, quant: str, codec: CodecConfig) -> None:
+    """Its two graphs, in floats in every package, and what the vendor's host asks for the length of a sound."""
+    for part, model in ((_CODEC, whole_codec(codec, FRAMES)), (_STREAMED, streamed_codec(codec, CHUNK))):
+        (folder / f"{name}_{part}.hmm").write_bytes(onnx_bytes(model, quant))
+    groups = codec["num_quantizers"]
+    lengths = {f"1_{groups}_{count}": [1, 1, count * codec.samples] for count in range(1, FRAMES + 1)}
+    (folder / EMBEDDING.with_name("decode_padding_shapes.json")).write_text(json.dumps(lengths, indent=2))
 
 
 def _warn_unused(checkpoint: Checkpoint, placed: set[str]) -> None:

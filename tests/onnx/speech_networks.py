@@ -66,9 +66,10 @@ class Unit(nn.Module):
         super().__init__()
         self.act1, self.conv1 = Snake(width), CausalConv(width, width, 7, dilation=dilation)
         self.act2, self.conv2 = Snake(width), CausalConv(width, width, 1)
+        self.conv2.weight.data.mul_(0.3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + 0.3 * self.conv2(self.act2(self.conv1(self.act1(x))))
+        return x + self.conv2(self.act2(self.conv1(self.act1(x))))
 
 
 def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -105,8 +106,8 @@ class Codec(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.books = nn.ModuleList(nn.Embedding(BINS, WIDTH) for _ in range(BOOKS))
-        self.first, self.rest = (nn.Conv1d(WIDTH, WIDTH, 1, bias=False) for _ in range(2))
+        self.books = nn.ModuleList(nn.Embedding(BINS, WIDTH // 2) for _ in range(BOOKS))
+        self.first, self.rest = (nn.Conv1d(WIDTH // 2, WIDTH, 1, bias=False) for _ in range(2))
         self.pre = CausalConv(WIDTH, LATENT, 3)
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.norm = nn.RMSNorm(LATENT, eps=1e-5)

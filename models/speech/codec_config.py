@@ -1,0 +1,172 @@
+"""The codec of Qwen3-TTS: what `config.json` says, and which tensors it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.checkpoint import Checkpoint
+from ..common.config_keys import Key, Only, read_keys
+from ..common.errors import CompileError
+
+MODEL_TYPE = "qwen3_tts_tokenizer_12hz"
+_TITLE = "the codec of Qwen3-TTS"
+_FEWEST_GROUPS = 2  # the first book, and those of the rest
+
+# Defaults are those of the published class.
+_KEYS: tuple[Key | Only, ...] = (
+    Key("codebook_size", absent=2048),
+    Key("codebook_dim", absent=512),
+    Key("hidden_size", absent=1024),
+    Key("latent_dim", absent=1024),
+    Key("intermediate_size", absent=3072),
+    Key("decoder_dim", absent=1536),
+    Key("num_attention_heads", absent=16),
+    Key("num_key_value_heads", absent=16),
+    Key("head_dim", absent=lambda values: values["hidden_size"] // values["num_attention_heads"]),
+    Key("num_hidden_layers", absent=8),
+    Key("num_quantizers", absent=16),
+    Key("sliding_window", absent=72),
+    Key("rms_norm_eps", "number", absent=1e-5),
+    Key("rope_theta", "number", absent=10000.0),
+    Key("upsample_rates", "layers", absent=(8, 5, 4, 3)),
+    Key("upsampling_ratios", "layers", absent=(2, 2)),
+    Only("hidden_act", "silu"),
+    Only("attention_bias", False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CodecConfig:
+    """Sizes of the decoder, and its tensors."""
+
+    values: Mapping[str, Any]
+    tensors: Checkpoint
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    @property
+    def samples(self) -> int:
+        """Of a frame."""
+        return int(math.prod([*self["upsample_rates"], *self["upsampling_ratios"]]))
+
+    def rotation(self, positions: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """cos and sin of so many positions, [positions, head_dim]."""
+        depth = self["head_dim"]
+        angles = np.arange(positions)[:, None] / self["rope_theta"] ** (np.arange(0, depth, 2) / depth)
+        angles = np.concatenate((angles, angles), axis=1)
+        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yields the names of all tensors, below `decoder`, and their shapes."""
+        width, hidden, latent = self["codebook_dim"], self["hidden_size"], self["latent_dim"]
+        for group in range(self["num_quantizers"]):
+            book = f"quantizer.{self.part_of(group)}._codebook"
+            yield f"{book}.cluster_usage", (self["codebook_size"],)
+            yield f"{book}.embedding_sum", (self["codebook_size"], width // 2)
+        for part in ("rvq_first", "rvq_rest"):
+            yield f"quantizer.{part}.output_proj.weight", (width, width // 2, 1)
+        yield from _conv("pre_conv.conv", latent, width, 3)
+        yield from _linear("pre_transformer.input_proj", hidden, latent)
+        yield from _linear("pre_transformer.output_proj", latent, hidden)
+        yield "pre_transformer.norm.weight", (hidden,)
+        inner, heads = self["intermediate_size"], self["num_attention_heads"] * self["head_dim"]
+        for layer in range(self["num_hidden_layers"]):
+            here = f"pre_transformer.layers.{layer}"
+            for vector in ("input_layernorm.weight", "post_attention_layernorm.weight"):
+                yield f"{here}.{vector}", (hidden,)
+            for vector in ("self_attn_layer_scale.scale", "mlp_layer_scale.scale"):
+                yield f"{here}.{vector}", (hidden,)
+            for name in "qkv":
+                yield f"{here}.self_attn.{name}_proj.weight", (heads, hidden)
+            yield f"{here}.self_attn.o_proj.weight", (hidden, heads)
+            for name in ("gate", "up"):
+                yield f"{here}.mlp.{name}_proj.weight", (inner, hidden)
+            yield f"{here}.mlp.down_proj.weight", (hidden, inner)
+        for index, ratio in enumerate(self["upsampling_ratios"]):
+            yield from _up(f"upsample.{index}.0.conv", latent, latent, ratio)
+            here = f"upsample.{index}.1"
+            yield from _conv(f"{here}.dwconv.conv", latent, 1, 7)
+            yield from ((f"{here}.{vector}", (latent,)) for vector in ("norm.weight", "norm.bias", "gamma"))
+            yield from _linear(f"{here}.pwconv1", 4 * latent, latent)
+            yield from _linear(f"{here}.pwconv2", latent, 4 * latent)
+        yield from self._decoder_shapes()
+
+    def _decoder_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        rates, wide = self["upsample_rates"], self["decoder_dim"]
+        yield from _conv("decoder.0.conv", wide, self["latent_dim"], 7)
+        for index, rate in enumerate(rates, 1):
+            here, narrow = f"decoder.{index}.block", self["decoder_dim"] // 2**index
+            yield from _snake(f"{here}.0", wide)
+            yield from _up(f"{here}.1.conv", wide, narrow, 2 * rate)
+            for unit in (2, 3, 4):
+                for number, taps in ((1, 7), (2, 1)):
+                    yield from _snake(f"{here}.{unit}.act{number}", narrow)
+                    yield from _conv(f"{here}.{unit}.conv{number}.conv", narrow, narrow, taps)
+            wide = narrow
+        yield from _snake(f"decoder.{len(rates) + 1}", wide)
+        yield from _conv(f"decoder.{len(rates) + 2}.conv", 1, wide, 7)
+
+    @staticmethod
+    def part_of(group: int) -> str:
+        """Where the book of a code is."""
+        return "rvq_first.vq.layers.0" if group == 0 else f"rvq_rest.vq.layers.{group - 1}"
+
+
+def read_codec(raw: Mapping[str, Any], tensors: Checkpoint) -> CodecConfig:
+    """Reads the `decoder_config` of a parsed `config.json` of the folder `speech_tokenizer`, and checks the tensors.
+
+    Raises:
+        CompileError: A value that is malformed or not supported, sizes that do not fit together, or a tensor that is
+            missing or has another shape.
+    """
+    section = raw.get("decoder_config")
+    if not isinstance(section, Mapping):
+        raise CompileError(f"speech_tokenizer/config.json: decoder_config must be an object, got {section!r:.80}")
+    config = CodecConfig(read_keys(_KEYS, section, _TITLE), tensors)
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    rates, halved = [*config["upsample_rates"], *config["upsampling_ratios"]], 2 ** len(config["upsample_rates"])
+    problems = {
+        f"num_key_value_heads={kv_heads}": heads != kv_heads,
+        f"head_dim={config['head_dim']}": config["head_dim"] % 2,
+        f"codebook_dim={config['codebook_dim']}": config["codebook_dim"] % 2,
+        f"num_quantizers={config['num_quantizers']}": config["num_quantizers"] < _FEWEST_GROUPS,
+        f"upsample_rates={config['upsample_rates']}": not all(rates),
+        f"decoder_dim={config['decoder_dim']}": config["decoder_dim"] % halved,
+    }
+    for problem, there in problems.items():
+        if there:
+            raise CompileError(
+                f"speech_tokenizer/config.json: {problem} is not supported by {_TITLE}; expected as many "
+                f"num_key_value_heads as the {heads} heads, an even head_dim and codebook_dim, {_FEWEST_GROUPS} "
+                f"num_quantizers or more, rates from 1 on, and a decoder_dim that is a multiple of {halved}"
+            )
+    for name, shape in config.shapes():
+        tensors.check(f"decoder.{name}", shape)
+    return config
+
+
+def _linear(name: str, outputs: int, inputs: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (outputs, inputs)
+    yield f"{name}.bias", (outputs,)
+
+
+def _conv(name: str, outputs: int, inputs: int, taps: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (outputs, inputs, taps)
+    yield f"{name}.bias", (outputs,)
+
+
+def _up(name: str, inputs: int, outputs: int, taps: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (inputs, outputs, taps)
+    yield f"{name}.bias", (outputs,)
+
+
+def _snake(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.alpha", (channels,)
+    yield f"{name}.beta", (channels,)

@@ -1,0 +1,169 @@
+"""Blocks of the codec of Qwen3-TTS as nodes of a network, with its tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .codec_config import CodecConfig
+from .network_builder import NetworkBuilder
+
+HIDDEN = -10000.0  # the score of a row that is not seen, as in the vendor's graphs
+_LEAST_USAGE, _LEAST_BETA = 1e-5, 1e-9
+_END = 1 << 30
+
+
+class CodecNetwork(NetworkBuilder):
+    """Blocks of the codec; `name` of a block is that of its tensors, below `decoder`."""
+
+    def __init__(self, codec: CodecConfig, name: str) -> None:
+        super().__init__(name)
+        self._codec = codec
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        return self._codec.tensors.read(f"decoder.{name}")
+
+    def transposed(self, x: str) -> str:
+        """[1, a, b] -> [1, b, a]."""
+        return self.op("Transpose", x, perm=[0, 2, 1])
+
+    def row_of(self, table: NDArray[Any], at: str) -> str:
+        """Rows of a table at int32 [1]; a number behind it is its last row."""
+        return self.op("Squeeze", self.op("Gather", self.constant(table), at), self.constant(np.array([0], np.int64)))
+
+    def quantised(self, codes: str) -> str:
+        """Codes [1, groups, T] -> [1, C, T]: the sum of their rows, each book times the projection behind it."""
+        found = []
+        for group in range(self._codec["num_quantizers"]):
+            part = self._codec.part_of(group)
+            book = f"quantizer.{part}._codebook"
+            usage = np.maximum(self.tensor(f"{book}.cluster_usage"), _LEAST_USAGE)
+            projection = self.tensor(f"quantizer.{part.split('.')[0]}.output_proj.weight")[..., 0]
+            table = self.tensor(f"{book}.embedding_sum") / usage[:, None] @ projection.T
+            own = self.op("Gather", codes, self.constant(np.array(group, np.int64)), axis=1)
+            found.append(self.op("Gather", self.constant(table), own))
+        return self.transposed(self.op("Sum", *found))
+
+    def conv(self, x: str, name: str, dilation: int = 1, groups: int = 1, *, padded: bool = True) -> str:
+        """A convolution that sees what is before it."""
+        weight = self.tensor(f"{name}.weight")
+        past = (weight.shape[2] - 1) * dilation if padded else 0
+        operands = (x, self.constant(weight), self.constant(self.tensor(f"{name}.bias")))
+        return self.op("Conv", *operands, pads=[past, 0], dilations=[dilation], group=groups)
+
+    def up(self, x: str, name: str, rate: int) -> str:
+        """A transposed convolution without what lies behind the last input."""
+        weight = self.tensor(f"{name}.weight")
+        operands = (x, self.constant(weight), self.constant(self.tensor(f"{name}.bias")))
+        return self.op("ConvTranspose", *operands, strides=[rate], pads=[0, weight.shape[2] - rate])
+
+    def snake(self, x: str, name: str) -> str:
+        """x + sin(a x)^2 / b, a and b of each channel."""
+        alpha, beta = (np.exp(self.tensor(f"{name}.{part}"))[None, :, None] for part in ("alpha", "beta"))
+        turned = self.op("Sin", self.op("Mul", x, self.constant(alpha)))
+        square = self.op("Mul", turned, turned)
+        return self.op("Add", x, self.op("Mul", square, self.constant(1 / (beta + _LEAST_BETA))))
+
+    def convnext(self, x: str, name: str) -> str:
+        y = self.transposed(self.conv(x, f"{name}.dwconv.conv", groups=self._codec["latent_dim"]))
+        scale, shift = (self.constant(self.tensor(f"{name}.norm.{part}")) for part in ("weight", "bias"))
+        y = self.op("LayerNormalization", y, scale, shift, epsilon=1e-6)
+        y = self.op("Gelu", self.linear(y, *(self.tensor(f"{name}.pwconv1.{part}") for part in ("weight", "bias"))))
+        gamma = self.tensor(f"{name}.gamma")
+        weight, bias = (self.tensor(f"{name}.pwconv2.{part}") for part in ("weight", "bias"))
+        return self.op("Add", x, self.transposed(self.linear(y, gamma[:, None] * weight, gamma * bias)))
+
+    def sound(self, x: str, result: str) -> str:
+        """Rows [1, C, T] -> samples [1, 1, n]."""
+        codec = self._codec
+        for index, ratio in enumerate(codec["upsampling_ratios"]):
+            x = self.convnext(self.up(x, f"upsample.{index}.0.conv", ratio), f"upsample.{index}.1")
+        x = self.conv(x, "decoder.0.conv")
+        for index, rate in enumerate(codec["upsample_rates"], 1):
+            here = f"decoder.{index}.block"
+            x = self.up(self.snake(x, f"{here}.0"), f"{here}.1.conv", rate)
+            for number, dilation in enumerate((1, 3, 9), 2):
+                unit = f"{here}.{number}"
+                y = self.conv(self.snake(x, f"{unit}.act1"), f"{unit}.conv1.conv", dilation)
+                x = self.op("Add", x, self.conv(self.snake(y, f"{unit}.act2"), f"{unit}.conv2.conv"))
+        last = len(codec["upsample_rates"]) + 1
+        x = self.conv(self.snake(x, f"decoder.{last}"), f"decoder.{last + 1}.conv")
+        return self.op("Clip", x, self.constant(np.float32(-1)), self.constant(np.float32(1)), result=result)
+
+    def seen(self, valid: str, frames: int) -> str:
+        """The mask [frames, window] of a chunk behind `valid` frames, of which the cache has the last ones."""
+        window = self._codec["sliding_window"]
+        keys = np.arange(window)
+        ahead = keys > np.arange(frames)[:, None] + window - frames
+        unwritten = np.arange(window + 1)[:, None] + frames - window + keys < 0
+        tables = (self.constant(np.where(ahead, HIDDEN, 0.0)), self.row_of(np.where(unwritten, HIDDEN, 0.0), valid))
+        return self.op("Add", *tables)
+
+    def turned(self, valid: str, frames: int) -> tuple[str, str]:
+        """cos and sin of the frames behind `valid` others."""
+        tables = self._codec.rotation(self._codec["sliding_window"] + frames)
+        at = self.op("Add", valid, self.constant(np.arange(frames, dtype=np.int32)))
+        cos, sin = (self.op("Gather", self.constant(table), at) for table in tables)
+        return cos, sin
+
+    def transformer(
+        self, x: str, mask: str, tables: tuple[str, str], past: Sequence[Sequence[str]] | None, frames: int
+    ) -> tuple[str, list[tuple[str, str]]]:
+        """Rows [1, T, C] -> rows, and the keys and values of each layer with those of the past before them."""
+        here, codec = "pre_transformer", self._codec
+        x = self.linear(x, *(self.tensor(f"{here}.input_proj.{part}") for part in ("weight", "bias")))
+        caches = []
+        for layer in range(codec["num_hidden_layers"]):
+            name = f"{here}.layers.{layer}"
+            y = self._norm(x, f"{name}.input_layernorm")
+            y, cache = self._attention(
+                y, name, mask, tables, None if past is None else [p[layer] for p in past], frames
+            )
+            x = self.op("Add", x, y)
+            caches.append(cache)
+            y = self._norm(x, f"{name}.post_attention_layernorm")
+            gate, up = (self.linear(y, self.tensor(f"{name}.mlp.{part}_proj.weight")) for part in ("gate", "up"))
+            y = self.op("Mul", self.op("Mul", gate, self.op("Sigmoid", gate)), up)
+            x = self.op("Add", x, self.linear(y, self._scaled(f"{name}.mlp.down_proj", f"{name}.mlp_layer_scale")))
+        x = self._norm(x, f"{here}.norm")
+        return self.linear(x, *(self.tensor(f"{here}.output_proj.{part}") for part in ("weight", "bias"))), caches
+
+    def _norm(self, x: str, name: str) -> str:
+        weight = self.constant(self.tensor(f"{name}.weight"))
+        return self.op("RMSNormalization", x, weight, epsilon=self._codec["rms_norm_eps"])
+
+    def _scaled(self, name: str, scale: str) -> NDArray[np.float32]:
+        return self.tensor(f"{scale}.scale")[:, None] * self.tensor(f"{name}.weight")
+
+    def _attention(
+        self, x: str, name: str, mask: str, tables: tuple[str, str], past: Sequence[str] | None, frames: int
+    ) -> tuple[str, tuple[str, str]]:
+        codec, layer = self._codec, name.rsplit(".", 1)[1]
+        heads, depth = codec["num_attention_heads"], codec["head_dim"]
+
+        def projected(part: str) -> str:
+            y = self.linear(x, self.tensor(f"{name}.self_attn.{part}_proj.weight"))
+            return self.op("Transpose", self.reshape(y, 1, frames, heads, depth), perm=[0, 2, 1, 3])
+
+        q, k, v = (projected(part) for part in "qkv")
+        q, k = (self._rotated(part, *tables) for part in (q, k))
+        if past is not None:
+            joined = (self.op("Concat", *pair, axis=2) for pair in zip(past, (k, v), strict=True))
+            names = (f"next_key_{layer}", f"next_value_{layer}")
+            window = codec["sliding_window"]
+            k, v = (self.part(whole, 2, -window, _END, made) for whole, made in zip(joined, names, strict=True))
+        scores = self.op("MatMul", q, self.op("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = self.op("Add", self.op("Mul", scores, self.constant(np.float32(1 / math.sqrt(depth)))), mask)
+        y = self.op("MatMul", self.op("Softmax", scores, axis=-1), v)
+        y = self.reshape(self.op("Transpose", y, perm=[0, 2, 1, 3]), 1, frames, heads * depth)
+        return self.linear(y, self._scaled(f"{name}.self_attn.o_proj", f"{name}.self_attn_layer_scale")), (k, v)
+
+    def _rotated(self, x: str, cos: str, sin: str) -> str:
+        half = self._codec["head_dim"] // 2
+        first, second = self.part(x, 3, 0, half), self.part(x, 3, half, 2 * half)
+        turned = self.op("Concat", self.op("Neg", second), first, axis=3)
+        return self.op("Add", self.op("Mul", x, cos), self.op("Mul", turned, sin))
