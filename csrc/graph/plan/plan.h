@@ -98,8 +98,8 @@ enum class Numerics {
   HiddenExponent,  // activations of quantised Linears take the vendor's block format, as --activations compiles it
 };
 
-// Fusions that not every backend has steps for. Turned: a Transpose before the right side of a MatMul. Products: that of
-// a MatMul of few rows, a Softmax between two of them, and chains of ops of one element.
+// Fusions that not every backend has steps for. Turned: a Transpose before the right side of a MatMul. Products: that
+// of a MatMul of few rows, a Softmax between two of them, and chains of ops of one element.
 enum class Joins { None, Turned, Products };
 
 // How a backend keeps a value.

@@ -274,8 +274,8 @@ void launch_product_half(const ProductArgs& args, cudaStream_t stream) {
   place.whole_rows = aligned(args.a, 16) && args.a_stride % 8 == 0 && args.k % 8 == 0 && args.a_multiple % 8 == 0;
   place.end = end_place(args);
   const auto rows_of = [&](int64_t halves) {
-    return !args.windows && args.b_column == 1 && aligned(args.b, halves * 2) && args.pixels % halves == 0 && args.b_row % halves == 0 &&
-           args.b_image % halves == 0 && args.b_multiple % halves == 0;
+    return !args.windows && args.b_column == 1 && aligned(args.b, halves * 2) && args.pixels % halves == 0 &&
+           args.b_row % halves == 0 && args.b_image % halves == 0 && args.b_multiple % halves == 0;
   };
   if (product_last_supports(args)) return launch_product_last(args, stream);
   if (args.b_last) return launch_from<Source::Channels>(args, place, stream);
