@@ -181,6 +181,23 @@ def test_gemma4_e_agrees_with_transformers(tmp_path):
         run(decode, valid, 1, 32)
 
 
+def test_files_for_the_vendors_programs_come_and_go(tmp_path):
+    """Those of a package are replaced by the next compilation, and removed by that of a model without them."""
+    hf, out = tmp_path / "hf", tmp_path / "out"
+    hf.mkdir()
+    (hf / "processor_config.json").write_text("{}")
+    config = {**FAMILIES["gemma4"].tiny_config, **GEMMA4, **E2B}
+    for changes in ({}, {"max_position_embeddings": 512}):
+        (hf / "config.json").write_text(json.dumps({**config, **changes}))
+        compile_package(hf, out, random_weights=True, prefill_length=32, context_length=64)
+        for name in ("config.json", "processor_config.json"):
+            assert (out / "hmquant/hf_config" / name).read_bytes() == (hf / name).read_bytes()
+        assert (out / "hmquant/per_layer_input_embedding.pt").stat().st_size > 331 * 4 * 64 * 2
+    (hf / "config.json").write_text(json.dumps(FAMILIES["qwen3"].tiny_config))
+    compile_package(hf, out, random_weights=True, prefill_length=32, context_length=64, name="gemma4")
+    assert not (out / "hmquant/per_layer_input_embedding.pt").exists()
+
+
 def test_what_gemma4_has_no_graphs_for(tmp_path):
     for kind, flag, options in (
         (E2B, "--pipeline 2: layers of this Gemma 4 share caches", {"pipeline": 2}),
