@@ -40,9 +40,14 @@ LIMITS = {"w4a8h0_ssfp": 0.06, "w8a8h1_sefp": 0.06, "float16": 0.01, "float32": 
 
 
 def config_of(family: str) -> dict:
-    """The family's tiny configuration with the sizes above; sections of its rotation grow as its heads do."""
+    """The family's tiny configuration with the sizes above; sections of its rotation grow as its heads do, and what it
+    says of each layer is repeated."""
     tiny = FAMILIES[family].tiny_config
     config = tiny | CONFIG
+    layers, repeats = tiny["num_hidden_layers"], CONFIG["num_hidden_layers"] // tiny["num_hidden_layers"]
+    for key, value in tiny.items():
+        if isinstance(value, list) and len(value) == layers:
+            config[key] = value * repeats
     if "mrope_section" in (rope := tiny.get("rope_parameters", {})):
         if "head_dim" not in tiny:  # the family knows no such key
             del config["head_dim"]
@@ -166,7 +171,7 @@ def main() -> None:
             continue
         # Random weights make these chaotic in quantised formats: the last bit of two embeddings in a hundred moves
         # logits by 0.1 to 0.9 of the largest, on the CPU alone. float32 is not chaotic.
-        chaotic = family in ("gpt_oss", "mixtral", "qwen3_5", "qwen3_5_moe", "qwen3_next")
+        chaotic = family in ("gpt_oss", "laguna", "minicpmv4_6", "mixtral", "qwen3_5", "qwen3_5_moe", "qwen3_next")
         for quant in ("float32",) if chaotic else ("float32", "w4a8h0_ssfp"):
             good &= compare(package_of(args.folder, quant, family), quant)
     good &= compare(package_of(args.folder, "float16", "qwen3_5"), "float16")  # states of 16 bits
@@ -174,7 +179,8 @@ def main() -> None:
         good &= compare_mtp(package_of(args.folder / "mtp", quant, family, mtp=True), quant)
     forms = package_of(args.folder / "forms", "float32", "qwen3_5", split_conv=True, recurrent_in_place=True)
     good &= compare(forms, "float32")
-    good &= compare(package_of(args.folder / "masks", "float32", "gpt_oss", masks=True), "float32")
+    for family in ("gpt_oss", "laguna"):
+        good &= compare(package_of(args.folder / "masks", "float32", family, masks=True), "float32")
     sys.exit(not good)
 
 
