@@ -44,10 +44,10 @@ def config_of(family: str) -> dict:
     says of each layer is repeated."""
     tiny = FAMILIES[family].tiny_config
     config = tiny | CONFIG
-    layers, repeats = tiny["num_hidden_layers"], CONFIG["num_hidden_layers"] // tiny["num_hidden_layers"]
+    more_layers, more_heads = (CONFIG[key] // tiny[key] for key in ("num_hidden_layers", "num_key_value_heads"))
     for key, value in tiny.items():
-        if isinstance(value, list) and len(value) == layers:
-            config[key] = value * repeats
+        if isinstance(value, list) and len(value) == tiny["num_hidden_layers"]:
+            config[key] = [entry * more_heads if isinstance(entry, int) else entry for entry in value] * more_layers
     if "mrope_section" in (rope := tiny.get("rope_parameters", {})):
         if "head_dim" not in tiny:  # the family knows no such key
             del config["head_dim"]
