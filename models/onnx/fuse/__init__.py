@@ -14,6 +14,7 @@ from ..network import Network, Node
 from ..survey import Survey, drop_unused, simplify, survey
 from .attention import scale_into_columns, transposed_twice
 from .functions import gelu, hard_swish, scaled_silu, silu
+from .integers import floor_division
 from .layout import without_turns
 from .linear import conv_affine, conv_batch_norm, conv_pad, matmul_bias
 from .norms import affine, normalisation, shifted
@@ -23,6 +24,7 @@ from .view import Fusion, Pattern, View
 
 # In this order: each may be about what those before it left.
 PATTERNS: tuple[Pattern, ...] = (
+    floor_division,
     dynamic_product,
     product_of_codes,
     dequantised_rows,

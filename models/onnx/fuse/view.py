@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.profiles import Profile
+from ..emit import Tensor
 from ..network import Network, Node, is_float
 from ..survey import Survey
 
@@ -90,6 +91,11 @@ class View:
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of a value, where it is known."""
         return self._found.shape(name)
+
+    def is_integer(self, name: str) -> bool:
+        """Whether a value is known to be of integers of 32 bits or more."""
+        value = self._found.values.get(name)
+        return isinstance(value, Tensor) and value.kind == "int"
 
     def number(self, name: str) -> float | None:
         """The value of a constant of one element."""
