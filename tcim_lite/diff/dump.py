@@ -69,6 +69,8 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
             prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
     except ValueError as error:
         raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
+    if lanes_of(prefill)[0].layer_inputs is not None:
+        raise ArgumentError(f"{package.folder}: per-layer inputs are dumped of recorded calls alone; give --recording")
     if lanes_of(prefill)[0].carried:
         raise ArgumentError(
             f"{package.folder}: states of linear attention are dumped of recorded calls alone; give --recording"

@@ -194,7 +194,7 @@ class Generator(LanguageModel):
     def decode(self, token: int, position: int) -> np.ndarray:
         """As `LanguageModel.decode`."""
         self._go_on(position, 1)
-        self._decode.set_input(self._rows, self._embedding[token].reshape(1, 1, -1))
+        self._lane.set_rows(self._decode, self._embedding[token].reshape(1, 1, -1))
         value = np.array([position], np.int32)
         for name in (self._lane.valid, *self._lane.positions):
             self._decode.set_input(name, value)

@@ -7,12 +7,13 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from .generation_defaults import GenerationDefaults
 from .limited import LimitedWorkError, one_line, run_limited
+from .token_rows import LAYER_TABLE, TokenRows, layer_table
 
 _DRAFT = "_draft"
 _HIDDEN_STATES = "hidden_states"  # output 0 of graphs without a head
@@ -184,6 +185,8 @@ class Package:
     def embedding(self, hidden_size: int, vocab_size: int) -> np.ndarray:
         """The embedding table, mapped and read-only: [vocab_size, hidden_size], float16 (float32 in a float32 package).
 
+        Of a model whose layers take inputs of their own, what has these rows and those inputs behind them, `TokenRows`.
+
         Raises:
             FileNotFoundError: The package has no such file.
             ValueError: The file does not have that many elements.
@@ -199,7 +202,11 @@ class Package:
         for dtype in (np.float16, np.float32):
             if path.stat().st_size == elements * np.dtype(dtype).itemsize:
                 # As a plain array: each row taken from a memmap runs Python code of numpy.
-                return np.memmap(path, dtype, "r", shape=(vocab_size, hidden_size)).view(np.ndarray)
+                table = np.memmap(path, dtype, "r", shape=(vocab_size, hidden_size)).view(np.ndarray)
+                others = self.folder / LAYER_TABLE
+                if self.name.endswith(_DRAFT) or not others.is_file():
+                    return table
+                return cast("np.ndarray", TokenRows(table, layer_table(others, vocab_size, table.dtype)))
         raise ValueError(
             f"{path} has {path.stat().st_size} bytes, expected {elements * 2} or {elements * 4} for "
             f"[{vocab_size}, {hidden_size}] float16 or float32; it belongs to another package"

@@ -40,6 +40,26 @@ class Lane:
     layer_inputs: str | None = None
     carried: tuple[str, ...] = ()
 
+    def set_rows(self, module: Any, rows: np.ndarray[Any, Any]) -> None:
+        """Sets input 0, and what layers take of the tokens, which is behind each row of the embedding (`TokenRows`).
+
+        Raises:
+            ValueError: It is not there.
+        """
+        name = module.get_input_name(0)
+        if self.layer_inputs is None:
+            module.set_input(name, rows)
+            return
+        width = module.get_input_info(name).shape[-1]
+        shape = module.get_input_info(self.layer_inputs).shape
+        if rows.shape[-1] != width + shape[-2] * shape[-1]:
+            raise ValueError(
+                f"the graph takes rows of {width} numbers and per-layer inputs of {shape[-2]} * {shape[-1]} for each "
+                f"token, got {rows.shape[-1]} numbers; use the embedding that Package.embedding_for gives"
+            )
+        module.set_input(name, np.ascontiguousarray(rows[..., :width]))
+        module.set_input(self.layer_inputs, np.ascontiguousarray(rows[..., width:]).reshape(shape))
+
     def set_text_positions(self, module: Any, valid: int) -> None:
         """Sets the positions, if there are any, for tokens of text that follow `valid` others, for the next run."""
         for name in self.positions:
@@ -67,12 +87,7 @@ def is_cache(name: str) -> bool:
 
 
 def check_decode(module: Any) -> None:
-    """Raises ValueError unless a decode graph takes one token a run, and nothing that programs here do not feed."""
-    if any(lane.layer_inputs is not None for lane in lanes_of(module)):
-        raise ValueError(
-            "the graph takes per-layer inputs, which chat, generate and serve do not feed; the package has their table "
-            "in hmquant/per_layer_input_embedding.pt, and programs for Gemma 4 E2B and E4B such as the vendor's use it"
-        )
+    """Raises ValueError unless a decode graph takes one token a run."""
     length = module.get_input_info(module.get_input_name(0)).shape[1]
     if length != 1:
         raise ValueError(

@@ -77,7 +77,7 @@ def run_graph(module: Any, rows: np.ndarray, valid: int, current: int) -> np.nda
         current: Real rows; what follows is padding.
     """
     (lane,) = lanes_of(module)
-    module.set_input(module.get_input_name(0), rows)
+    lane.set_rows(module, rows)
     module.set_input(lane.valid, np.array([valid], np.int32))
     module.set_input(lane.current, np.array([current], np.int32))
     lane.set_text_positions(module, valid)

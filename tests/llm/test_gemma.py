@@ -8,6 +8,8 @@ from llm_packages import LoadedPackage, compile_package
 from test_oracle import assert_close, assert_float32_graphs_agree, logit_bound, oracle_logits, random_weights
 
 import tcim_lite.runtime as rt
+from tcim_lite.llm import run_graph
+from tcim_lite.llm.engine.slots import Slots
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.families import FAMILIES
 
@@ -143,8 +145,6 @@ def test_gemma4_e_agrees_with_transformers(tmp_path):
     embedding = torch.load(out / "hmquant/quant_embedding.pt", weights_only=True)["weight"].numpy()
     saved = torch.load(out / "hmquant/per_layer_input_embedding.pt", weights_only=True)
     table = saved["state_dict"]["embed_tokens_per_layer.weight"].numpy()
-    with pytest.raises(ValueError, match="the graph takes per-layer inputs"):
-        LoadedPackage(package)
     manager = rt.WeightManager(0)
     prefill = rt.load(package.prefill_path, option=rt.Option(manager))
     names = [prefill.get_input_name(index) for index in range(prefill.get_num_inputs())]
@@ -179,6 +179,23 @@ def test_gemma4_e_agrees_with_transformers(tmp_path):
         run(prefill, valid, current, 64)
     for valid in range(80, 90):
         run(decode, valid, 1, 32)
+    # And as programs of this project feed them.
+    loaded = LoadedPackage(package)
+    assert_close(loaded.prefill(tokens[:80].tolist()), want[79], bound, "prefill of 80")
+    slots = Slots.open(package)
+    assert_close(slots.prefill(0, tokens[:20].tolist()), want[19], bound, "prefill of 20 in a slot")
+    for position in range(80, 84):
+        got = loaded.decode(int(tokens[position]), position)
+        assert_close(got, want[position], bound, f"decode at {position}")
+        got = slots.decode({0: int(tokens[position - 60])})[0]
+        assert_close(got, want[position - 60], bound, f"decode in a slot at {position - 60}")
+    with pytest.raises(ValueError, match=r"per-layer inputs of 4 \* 64 for each token, got 192 numbers"):
+        run_graph(prefill, embedding[tokens[:32]][None], 0, 32)
+    table_file = out / "hmquant/per_layer_input_embedding.pt"
+    for content, message in ((b"PK", "is not the table of a package"), (table_file.read_bytes()[:-99], "is not the")):
+        table_file.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            package.embedding_for(prefill)
 
 
 def test_files_for_the_vendors_programs_come_and_go(tmp_path):

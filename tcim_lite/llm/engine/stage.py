@@ -120,7 +120,10 @@ class Stage:
                     self.decode.set_input(name, value)
                 self._masks.set(length, 1, slot)
                 self._lengths[slot] = length
-        self.decode.set_input(self._rows_name, rows)
+        if self.lanes[0].layer_inputs is None:
+            self.decode.set_input(self._rows_name, rows)
+        else:
+            self.lanes[0].set_rows(self.decode, rows)
         self.before_run()
         self.decode.run()
         self.decode.sync()
