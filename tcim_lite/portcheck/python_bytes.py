@@ -11,6 +11,7 @@ from .python_source import PythonFile
 from .scopes import Scope
 
 _BYTE_TYPES = ("uint8",)
+_SAME_ELEMENTS = ("ascontiguous", "ascontiguousarray", "reshape", "transpose")
 
 
 def reinterpreted(file: PythonFile, node: ast.AST, scope: Scope) -> Iterator[Risk]:
@@ -37,8 +38,11 @@ def _is_result(file: PythonFile, node: ast.expr, scope: Scope) -> bool:
     return isinstance(node, ast.Call) and entry_of(file, node, scope) == "Tensor.numpy"
 
 
-def _bytes_of(file: PythonFile, value: ast.expr, scope: Scope) -> str:
-    """What is said of a value of set_input that is 8-bit unsigned, or bytes taken for floats."""
+def _bytes_of(file: PythonFile, value: ast.expr, scope: Scope, names: frozenset[str] = frozenset()) -> str:
+    """What is said of a value of set_input that is 8-bit unsigned, or bytes taken for floats.
+
+    `names` are those that led here, as in `a = b.reshape(1, -1)` and `b = a.reshape(-1)`.
+    """
     if isinstance(value, ast.Name):
         assigned = [
             node.value
@@ -46,7 +50,11 @@ def _bytes_of(file: PythonFile, value: ast.expr, scope: Scope) -> str:
             if where is scope and isinstance(node, ast.Assign)
             and any(isinstance(target, ast.Name) and target.id == value.id for target in node.targets)
         ]  # fmt: skip
-        return _bytes_of(file, assigned[-1], scope) if assigned and not isinstance(assigned[-1], ast.Name) else ""
+        for each in reversed(assigned):
+            if _same_elements(each) != value.id:  # `a = a.reshape(shape)` has the bytes of the assignment before
+                known = isinstance(each, ast.Name) or value.id in names
+                return "" if known else _bytes_of(file, each, scope, names | {value.id})
+        return ""
     if not isinstance(value, ast.Call):
         return ""
     text = ast.unparse(value)
@@ -58,12 +66,25 @@ def _bytes_of(file: PythonFile, value: ast.expr, scope: Scope) -> str:
             dtype = argument
         if function.attr == "view" and _named(argument) not in ("int8", "uint8"):
             return f"view({argument}) gives the bytes of one type as another."
-        if function.attr in ("ascontiguous", "ascontiguousarray", "reshape", "transpose"):
-            inner = value.args[0] if function.attr.startswith("asc") and value.args else function.value
-            return _bytes_of(file, inner, scope)
+        if function.attr in _SAME_ELEMENTS:
+            return _bytes_of(file, _inner(value, function), scope, names)
     if _named(dtype) in _BYTE_TYPES:
         return f"{text:.80} is unsigned: from 128 on its values become negative where the input is int8."
     return ""
+
+
+def _inner(call: ast.Call, function: ast.Attribute) -> ast.expr:
+    """What one of `_SAME_ELEMENTS` takes."""
+    return call.args[0] if function.attr.startswith("asc") and call.args else function.value
+
+
+def _same_elements(value: ast.expr) -> str | None:
+    """The name whose elements a value has, in another shape or order."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_ELEMENTS:
+        value = _inner(value, value.func)
+        if isinstance(value, ast.Name):
+            return value.id
+    return None
 
 
 def _named(dtype: str) -> str:

@@ -41,7 +41,9 @@ class PythonFile:
     def names_api(self) -> bool:
         """Whether the file imports something of the API."""
         return bool(self.imports) or any(
-            isinstance(kind, str) and kind.startswith(("mod:", "api:")) for kind in self.scopes[""].types.values()
+            isinstance(kind, str) and kind.startswith(("mod:", "api:"))
+            for scope in self.scopes.values()
+            for kind in scope.types.values()
         )
 
     # -- scopes

@@ -1,0 +1,39 @@
+"""Which names of a Python program port-check follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcim_lite.portcheck import check
+
+
+def test_an_import_inside_a_function_is_one_of_the_api(tmp_path):
+    """As in programs that have another backend beside the card's."""
+    text = """
+class Runner:
+    def __init__(self, path):
+        import tcim_lite
+
+        self.module = tcim_lite.runtime.load(str(path))
+        self.names = [self.module.get_input_name(i) for i in range(self.module.get_num_inputs())]
+"""
+    (tmp_path / "program.py").write_text(text)
+    report = check([tmp_path / "program.py"])
+    assert {use.name for use in report.uses} == {"load", "Module.get_input_name", "Module.get_num_inputs"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "risky"),
+    [
+        (["a = np.zeros(8)", "a = a.reshape(1, 8)"], False),
+        (["a = np.zeros(8)", "b = a.reshape(1, 8)", "a = b.reshape(8)"], False),
+        (["a = np.ascontiguousarray(a)"], False),
+        (["a = image.astype(np.uint8)", "a = np.ascontiguousarray(a.reshape(1, 8))"], True),
+        (["a = image.astype(np.uint8)", "a = a.astype(np.float16)", "a = a.reshape(1, 8)"], False),
+    ],
+)
+def test_arrays_that_take_their_own_name_again_are_followed(tmp_path, lines, risky):
+    first = "import numpy as np, tcim_lite as tcim", "module = tcim.runtime.load('net.hmm')"
+    text = "\n".join([*first, *lines, "module.set_input('x', a)", "module.run()", "module.sync()"])
+    (tmp_path / "program.py").write_text(text)
+    assert [risk.code for risk in check([tmp_path / "program.py"]).risks] == ["P-301"] * risky
