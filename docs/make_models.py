@@ -33,10 +33,11 @@ INTRODUCTION = """# Models
 
 REST = """
 **Every family but Whisper and Qwen3-TTS has** prefill, decode, batch decode, verify, all-logits and draft graphs,
-pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss and Laguna also have the
-vendor's mask inputs ([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family.
-Vision-language families but MiniCPM-V 4.5 [take three positions](compile.md#three-positions) instead of one, and have
-no batch decode; `--vision` compiles their [vision towers](compile.md#vision-towers). Graphs with [linear
+pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss, Laguna and Gemma 4 also
+have the vendor's mask inputs ([`--masks`](compile.md#masks)), and Gemma 4 [lacks some of the
+others](compile.md#gemma-4). Every [LLM example](../examples/README.md) runs every family.
+Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](compile.md#three-positions) instead of
+one, and have no batch decode; `--vision` compiles [vision towers](compile.md#vision-towers). Graphs with [linear
 attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and [multi-token
 prediction](compile.md#multi-token-prediction). These tests take all families from the records:
 
@@ -48,7 +49,7 @@ prediction](compile.md#multi-token-prediction). These tests take all families fr
 | pipeline, several devices | `llm/test_pipeline.py`, `llm/test_tensor_parallel.py` |
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
 | three positions and deepstack, against transformers | `llm/test_vision_language.py`, `llm/test_axes.py` |
-| vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py`, `llm/test_strip_tower.py` |
+| vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py`, `llm/test_strip_tower.py`, `llm/test_gemma_vision.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
