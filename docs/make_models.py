@@ -49,7 +49,8 @@ prediction](compile.md#multi-token-prediction). These tests take all families fr
 | pipeline, several devices | `llm/test_pipeline.py`, `llm/test_tensor_parallel.py` |
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
 | three positions and deepstack, against transformers | `llm/test_vision_language.py`, `llm/test_axes.py` |
-| vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py`, `llm/test_strip_tower.py`, `llm/test_gemma_vision.py` |
+| vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py`, `llm/test_strip_tower.py` |
+| vision tower of Gemma 4, against transformers | `llm/test_gemma_vision.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
