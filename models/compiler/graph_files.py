@@ -21,8 +21,11 @@ from .mtp_graph import build_mtp_graph
 from .prepare import PreparedModel
 
 
-def owned_files(name: str) -> re.Pattern[str]:
-    """Returns what matches the name of every graph and weights file that a package called `name` may have."""
+def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
+    """Returns what matches the name of every graph and weights file that a package called `name` may have.
+
+    `networks` are those that only packages of this kind have: in others a file of such a name is the user's.
+    """
     stage = "_(prefill|decode|verify)"
     # NAME_draft_prefill.hmm and NAME_encoder.hmm are how earlier versions called NAME_prefill_draft.hmm and
     # NAME_encode.hmm.
@@ -30,6 +33,7 @@ def owned_files(name: str) -> re.Pattern[str]:
         rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+|_\d+x)?\.hmm|"
         r"_encoder?\.hmm|_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
     )
+    graphs = "|".join([graphs, *(rf"_{network}\.hmm" for network in networks)])
     parts = "draft|visual|encoder?|talker|code_predictor|text_projection"
     return re.compile(rf"{re.escape(name)}({graphs}|(_({parts}))?\.hmw)")
 

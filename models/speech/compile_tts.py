@@ -69,7 +69,7 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
 
     codec = _codec_of(talker.source.path) if not options.random_weights else None
     check_neighbours(options.output, name)
-    with staged_package(options.output, owned_files(name)) as staging:
+    with staged_package(options.output, owned_files(name, (_CODEC, _STREAMED))) as staging:
         if not write_host_files(talker.source.host_files, staging):
             without = "has no tokenizer files; the package works, but programs will not find a tokenizer"
             warn(f"{talker.source.path} {without}")
