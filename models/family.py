@@ -15,6 +15,8 @@ from .common.roles import Role
 from .common.weight_spec import Function
 from .contract import Contract
 
+_MAX_LOGIT = 65504
+
 if TYPE_CHECKING:
     from .blocks import Block
     from .patch_tower import PatchTower
@@ -329,6 +331,11 @@ class ModelConfig:
             raise CompileError(f"head_dim={self.head_dim} is odd; RoPE rotates pairs")
         if self.experts is not None:
             self.experts.check()
+        if self.logit_cap is not None and self.logit_cap > _MAX_LOGIT:
+            raise CompileError(
+                f"config.json: final_logit_softcapping={self.logit_cap:g} is beyond {_MAX_LOGIT}, the largest logit of "
+                "fp16; leave it out"
+            )
 
 
 def padded_rows(rows: int) -> int:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..common import roles
+from ..common.errors import CompileError
 from ..common.graph_values import Ref
 from ..family import ModelConfig
 from .part import GraphPart
 from .weights import Weight
+
+_MAX_SHARING = 256  # query heads of a KV head in the kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +71,13 @@ class Attention:
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
         hidden, head_dim = config.hidden_size, self.head_dim or config.head_dim
-        heads = self.heads or config.num_heads
-        q_rows, kv_rows = heads * head_dim, (self.kv_heads or config.num_kv_heads) * head_dim
+        heads, kv_heads = self.heads or config.num_heads, self.kv_heads or config.num_kv_heads
+        if heads // kv_heads > _MAX_SHARING:
+            raise CompileError(
+                f"config.json: {heads} query heads over {kv_heads} KV heads are not supported, expected at most "
+                f"{_MAX_SHARING} for each KV head"
+            )
+        q_rows, kv_rows = heads * head_dim, kv_heads * head_dim
         yield Weight(roles.ATTENTION_NORM, (hidden,))
         if self.values == "keys":
             yield Weight(roles.QK, (q_rows, kv_rows), hidden)

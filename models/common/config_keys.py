@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -9,7 +10,10 @@ from typing import Any, Literal, TypeAlias
 from .errors import CompileError
 
 _MAX_FLOAT = 3.4e38
-_MAX_SIZE = 1 << 24  # far above any real model; a typing error should not fill the memory
+_LAYER = re.compile("[0-9]{1,8}")
+# Far above any real model; a typing error should not fill the memory.
+_MAX_SIZE = 1 << 24
+_MAX_LAYERS = 1 << 12
 
 _Value: TypeAlias = "int | float | bool | tuple[int, ...] | tuple[str, ...] | Mapping[int, Any]"
 # A value, or a function of the keys that were read before.
@@ -25,7 +29,7 @@ class Key:
         kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layer` the number of a
             layer, `layers` a list of such, `sizes` a list of positive integers, `names` a list of texts, `choice` a
             text or a flag, `optional` a positive number or none, `count` a whole number from 0 on,
-            `by_layer` an object of objects by layer.
+            `by_layer` an object of objects by layer, or none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key, of files that do not have `name`.
@@ -77,8 +81,9 @@ def size(name: str, value: Any) -> int:
         raise CompileError(f"config.json has no {name!r}")
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise CompileError(f"config.json: {name} must be a positive integer, got {value!r}")
-    if value > _MAX_SIZE:
-        raise CompileError(f"config.json: {name} must be at most {_MAX_SIZE}, got {value}")
+    most = _MAX_LAYERS if name.endswith(("layers", "depth")) else _MAX_SIZE
+    if value > most:
+        raise CompileError(f"config.json: {name} must be at most {most}, got {value}")
     return value
 
 
@@ -141,10 +146,12 @@ def count(name: str, value: Any) -> int:
     return 0 if type(value) is int and value == 0 else size(name, value)
 
 
-def by_layer(name: str, value: Any) -> dict[int, dict[str, Any]]:
-    """Returns `value` if it is an object that has objects by the number of a layer."""
+def by_layer(name: str, value: Any) -> dict[int, dict[str, Any]] | None:
+    """Returns `value` if it is an object that has objects by the number of a layer, or None."""
+    if value is None:
+        return None
     fits = isinstance(value, Mapping) and all(
-        str(layer).isdigit() and isinstance(part, Mapping) for layer, part in value.items()
+        _LAYER.fullmatch(str(layer)) and isinstance(part, Mapping) for layer, part in value.items()
     )
     if not fits:
         raise CompileError(f"config.json: {name} must have an object for each of some layers, got {value!r:.80}")

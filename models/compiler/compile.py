@@ -88,8 +88,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
                 "tokenizer"
             )
         if has_sound:
-            width = target.config.hidden_size
-            write_sound_encoder(staging, target.name, options, target.source.config, width, target.profile)
+            write_sound_encoder(staging, target.name, options, target.source.config, target.config, target.profile)
         (staging / EMBEDDING).parent.mkdir(exist_ok=True)
         elements = sum(part.elements for part in (*models, tower) if part is not None)
         with Progress(elements, visible=progress) as bar, worker_pool() as workers:

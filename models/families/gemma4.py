@@ -40,18 +40,19 @@ def _whole_sizes(values: Mapping[str, Any]) -> tuple[int, int]:
     own = values["per_layer_config"]
     heads = (values["num_global_key_value_heads"] if values["attention_k_eq_v"] else 0) or values["num_key_value_heads"]
     usual = {"head_dim": values["global_head_dim"], "num_key_value_heads": heads}
-    if not own:
+    if own is None:
         return usual["head_dim"], usual["num_key_value_heads"]
-    # Since transformers 5.23 files list them by layer instead; what a layer does not say is that of all layers.
+    # Since transformers 5.23 files list them by layer instead; what a layer does not say is that of all layers, and
+    # files with nothing to say list none.
     said = {"head_dim": values["head_dim"], "num_key_value_heads": values["num_key_value_heads"]}
-    sizes = {tuple({**said, **part}[key] for key in usual) for part in own.values()}
-    if len(sizes) > 1 or any(set(part) - set(usual) for part in own.values()):
+    parts = [{**said, **part} for part in own.values()] or [said]
+    if any(set(part) - set(usual) or part != parts[0] for part in parts):
         raise CompileError(
             f"config.json: per_layer_config={own!r:.200} is not supported, expected one head_dim and one "
             "num_key_value_heads for all layers with full_attention"
         )
-    ((head_dim, kv_heads),) = sizes
-    return size("per_layer_config: head_dim", head_dim), size("per_layer_config: num_key_value_heads", kv_heads)
+    head_dim, kv_heads = (size(f"per_layer_config: {key}", parts[0][key]) for key in usual)
+    return head_dim, kv_heads
 
 
 def _source(config: ModelConfig, layer: int) -> int | None:
@@ -70,8 +71,8 @@ def _source(config: ModelConfig, layer: int) -> int | None:
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     flags, window, source = config.flags, config.windows[layer], _source(config, layer)
-    own = set(flags["per_layer_config"]) if flags["per_layer_config"] else None
-    if own is not None and own != {index for index, length in enumerate(config.windows) if length is None}:
+    own = set(flags["per_layer_config"] or ())
+    if own and own != {index for index, length in enumerate(config.windows) if length is None}:
         raise CompileError(
             f"config.json: per_layer_config names layers {sorted(own)!r:.80}, expected those with full_attention"
         )
@@ -135,7 +136,7 @@ FAMILY = Family(
         Key("global_head_dim", absent=512),
         Key("attention_k_eq_v", "flag", absent=False),
         Key("num_global_key_value_heads", "count", absent=0, null=0),
-        Key("per_layer_config", "by_layer", absent=_nothing, null=_nothing),
+        Key("per_layer_config", "by_layer", null=_nothing),
         Key("num_kv_shared_layers", "count", absent=0, null=0),
         Key("use_double_wide_mlp", "flag", absent=False),
         Key("enable_moe_block", "flag", absent=False),

@@ -19,6 +19,7 @@ from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, wri
 from ..compiler.options import CompileOptions, CompileResult
 from ..compiler.prepare import left_out, warn
 from ..compiler.weight_files import write_encoder_weights
+from ..family import ModelConfig
 from . import glm_asr, qwen3_asr, whisper_graphs
 from .asked import COMMON_OPTIONS, check_options, folder_of, tensors_of
 from .glm_asr import GlmSound
@@ -85,7 +86,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
 
 
 def write_sound_encoder(
-    folder: Path, name: str, options: CompileOptions, raw: Mapping[str, Any], width: int, profile: Profile
+    folder: Path, name: str, options: CompileOptions, raw: Mapping[str, Any], model: ModelConfig, profile: Profile
 ) -> None:
     """Writes `NAME_encode.hmm` and `NAME_encode.hmw`, if config.json has the sizes of an encoder.
 
@@ -94,14 +95,14 @@ def write_sound_encoder(
         name: Of the package.
         options: Its checkpoint, and what is the same for both.
         raw: Its config.json.
-        width: Of the language model's hidden states.
+        model: The language model.
         profile: Formats of the weights.
 
     Raises:
         CompileError: The checkpoint or its config does not fit.
     """
-    model_type = str(raw.get("model_type"))
-    config = SOUND_ENCODERS[model_type](raw, options.audio_frames, width)
+    model_type = model.family.model_type  # which a file need not say
+    config = SOUND_ENCODERS[model_type](raw, options.audio_frames, model.hidden_size)
     if config is None:
         return
     names = () if options.random_weights else Checkpoint(folder_of(options.checkpoint)).names()

@@ -91,6 +91,13 @@ def test_it_is_that_of_transformers(model, folder, tmp_path):
     assert_close(module.get_output("logits").numpy()[0, :29], want, logit_bound(model.config.text_config), "classes")
 
 
+def test_files_need_not_name_the_type_of_the_model(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    del config["model_type"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "a_encode.hmm" in compiled(tmp_path, tmp_path / "out", name="a", random_weights=True)
+
+
 def test_it_runs_on_several_devices(folder, tmp_path):
     assert "a_prefill.hmms" in compiled(folder, tmp_path, name="a", ndevice=2)
 

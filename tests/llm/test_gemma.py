@@ -90,7 +90,11 @@ GEMMA4 = {
 KEYS_ARE_VALUES = {"attention_k_eq_v": True, "num_global_key_value_heads": 1}
 EXPERTS = {"enable_moe_block": True, "num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 128}
 E2B = {"num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 64}
-KINDS = {"31B": KEYS_ARE_VALUES, "26B-A4B": {**KEYS_ARE_VALUES, **EXPERTS}}
+KINDS = {
+    "31B": KEYS_ARE_VALUES,
+    "26B-A4B": {**KEYS_ARE_VALUES, **EXPERTS},
+    "layers of one size, which files do not list": {"global_head_dim": GEMMA4["head_dim"]},
+}
 
 
 def random_gemma4(kind):

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.common.profiles import profile_for
+from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
 
 
@@ -59,6 +61,7 @@ def test_defaults(tiny_config: dict[str, Any]) -> None:
         ({"max_window_layers": "x"}, "max_window_layers must be an integer, got 'x'"),
         ({"use_sliding_window": True, "max_window_layers": 0, "sliding_window": "x"}, "sliding_window must be"),
         ({"num_attention_heads": 10**9}, "num_attention_heads must be at most"),
+        ({"num_hidden_layers": 4097}, "num_hidden_layers must be at most 4096, got 4097"),
         ({"rms_norm_eps": 1e300}, "range of float32"),
         ({"rope_parameters": {"rope_theta": 10**400}}, "rope_theta must be a positive number"),
     ],
@@ -66,6 +69,27 @@ def test_defaults(tiny_config: dict[str, Any]) -> None:
 def test_refusals(tiny_config: dict[str, Any], changes: dict[str, Any], message: str) -> None:
     with pytest.raises(CompileError, match=message):
         read_config({**tiny_config, **changes})
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("gemma4", {"per_layer_config": {"²": {}}}, "per_layer_config must have an object for each"),
+        ("gemma4", {"per_layer_config": {"1": {"head_dim": [64]}}}, "per_layer_config: head_dim must be a positive"),
+        ("gemma4", {"per_layer_config": {"0": {}, "1": {"head_dim": {}}}}, "expected one head_dim and one"),
+        ("gemma3", {"final_logit_softcapping": 65505}, "final_logit_softcapping=65505 is beyond 65504"),
+        ("qwen3", {"num_attention_heads": 514}, "514 query heads over 2 KV heads are not supported.* at most 256"),
+        (
+            "gemma4",
+            {"num_attention_heads": 258, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
+            "258 query heads over 1 KV",
+        ),
+        ("laguna", {"num_attention_heads_per_layer": [514, 2]}, "514 query heads over 2 KV heads"),
+    ],
+)
+def test_refusals_of_families(family: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        weight_specs(read_config({**FAMILIES[family].tiny_config, **changes}), profile_for("float32", None))
 
 
 def test_sliding_windows_by_layer(tiny_config: dict[str, Any]) -> None:
