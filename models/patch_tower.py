@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from .blocks.patch_layer import PatchLayer
 from .common.config_keys import Key, Only, positive, read_keys
+from .common.config_rules import vision_config
 from .common.errors import CompileError
 from .common.roles import Role
 from .family import Tensors
@@ -37,11 +38,7 @@ class PatchTower:
         Raises:
             CompileError: `vision_config` is missing, or a value is missing, malformed or not supported.
         """
-        section = raw.get("vision_config")
-        if not isinstance(section, Mapping):
-            raise CompileError(
-                f"--vision: config.json has no vision_config, so there is no vision tower; {title} models with one do"
-            )
+        section = vision_config(raw, title)
         rope = section.get("rope_parameters") or {}
         if not isinstance(rope, Mapping) or rope.get("rope_type", "axial") != "axial":
             raise CompileError(f"vision_config: rope_parameters must be those of axial RoPE, got {rope!r:.80}")

@@ -13,6 +13,7 @@ from .blocks.encoder import EncoderAttention, EncoderMlp, Norm
 from .blocks.merger import Merger
 from .blocks.resampler import Resampler
 from .common.config_keys import Key, Only, read_keys
+from .common.config_rules import vision_config
 from .common.errors import CompileError
 from .common.roles import Role
 from .family import Tensors
@@ -70,11 +71,7 @@ class StripTower:
         Raises:
             CompileError: `vision_config` is missing, or a value is missing, malformed or not supported.
         """
-        section = raw.get("vision_config")
-        if not isinstance(section, Mapping):
-            raise CompileError(
-                f"--vision: config.json has no vision_config, so there is no vision tower; {title} models with one do"
-            )
+        section = vision_config(raw, title)
         what = f"the vision tower of {title}"
         values = {**read_keys((*_KEYS, *self.keys), section, what), **read_keys(self.outer, raw, what)}
         config = StripConfig(tower=self, values=values, width=width)

@@ -11,6 +11,7 @@ from .blocks.encoder import EncoderAttention, EncoderMlp, Norm
 from .blocks.merger import Merger
 from .common import encoder_roles as roles
 from .common.config_keys import Key, Only, positive, read_keys
+from .common.config_rules import vision_config
 from .common.errors import CompileError
 from .common.roles import Role
 from .family import Tensors
@@ -69,11 +70,7 @@ class Tower:
         Raises:
             CompileError: It is missing, or a value is missing, malformed or not supported.
         """
-        section = raw.get("vision_config")
-        if not isinstance(section, Mapping):
-            raise CompileError(
-                f"--vision: config.json has no vision_config, so there is no vision tower; {title} models with one do"
-            )
+        section = vision_config(raw, title)
         rope = section.get("rope_parameters") or {}
         if not isinstance(rope, Mapping):
             raise CompileError(f"vision_config: rope_parameters must be an object, got {rope!r:.40}")

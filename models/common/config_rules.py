@@ -1,4 +1,4 @@
-"""Parts of `config.json` that are more than a key: RoPE in old and new spellings, and sliding windows."""
+"""Parts of `config.json` that are more than a key: objects in it, RoPE in both spellings, and sliding windows."""
 
 from __future__ import annotations
 
@@ -100,6 +100,18 @@ def unnested(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         said = [place["tie_word_embeddings"] for place in (raw, own) if "tie_word_embeddings" in place]
         raw = {**raw, **own, **({"tie_word_embeddings": any(said)} if said else {})}
     return raw
+
+
+def vision_config(raw: Mapping[str, Any], title: str) -> Mapping[str, Any]:
+    """Returns the object in which a file of the family `title` has the keys of its vision tower."""
+    section = raw.get("vision_config")
+    if section is None:
+        raise CompileError(
+            f"--vision: config.json has no vision_config, so there is no vision tower; {title} models with one do"
+        )
+    if not isinstance(section, Mapping):
+        raise CompileError(f"config.json: vision_config must be an object, got {section!r:.80}")
+    return section
 
 
 def axes_in_blocks(scaling: Mapping[str, Any], half: int) -> Axes:

@@ -326,6 +326,7 @@ def test_what_cannot_be_is_refused(tmp_path, capsys, options, message):
     ("family", "changes", "message"),
     [
         ("qwen3_vl", None, "config.json has no vision_config"),
+        ("qwen3_vl", 3, "vision_config must be an object, got 3"),
         ("qwen3_vl", {"depth": None}, "depth"),
         ("qwen3_vl", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; the vision tower of Qwen3-VL dense"),
         ("qwen3_vl", {"in_channels": 1}, "in_channels=1 is not supported"),
@@ -342,7 +343,7 @@ def test_what_cannot_be_is_refused(tmp_path, capsys, options, message):
 )
 def test_towers_that_cannot_be_are_refused(tmp_path, capsys, family, changes, message):
     record = FAMILIES[family]
-    tiny = None if changes is None or record.vision is None else record.vision.tiny | changes
+    tiny = record.vision.tiny | changes if record.vision and isinstance(changes, dict) else changes
     (tmp_path / "config.json").write_text(json.dumps(record.tiny_config | ({"vision_config": tiny} if tiny else {})))
     asked = ["compile", str(tmp_path), "--random-weights", "-o", str(tmp_path / "out"), "--vision", "-q"]
     assert main(asked) == 2
