@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightEntry
-from tcim_lite.hmm.weight_format import GROUP
 from tcim_lite.image_grid import table_corners
 
 from ..blocks import Deepstack
 from ..blocks.weights import Weight
 from ..common import encoder_roles as roles
 from ..common.errors import CompileError
-from ..common.packing import is_quantized
 from ..common.profiles import Profile
 from ..common.rope import rope_table
 from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
@@ -27,8 +25,8 @@ from ..family import ModelConfig
 from ..tower import TowerConfig
 from .options import CompileOptions
 from .tower_graph import TowerSpec, build_tower
-from .tower_plan import DEFAULT, check_patches
-from .weights import specs_of
+from .tower_plan import DEFAULT, check_patches, patch_kernel, refuse_window_mask
+from .weights import specs_of, table_spec
 
 _SIDE = 448  # pixels of a side, as the vendor compiles unless told otherwise
 
@@ -53,7 +51,7 @@ class GridPlan:
         return _weights(self.config, profile, any(spec.patches for spec in self.graphs.values()))
 
     def tables(self) -> list[LinearSpec]:
-        return [_table_spec(self.config)] if self.config.tower.learned else []
+        return [_positions(self.config)] if self.config.tower.learned else []
 
     def constants(self, tensors: TensorSource, dtype: str) -> dict[str, NDArray[Any]]:
         constants: dict[str, NDArray[Any]] = {name: part.astype(dtype) for name, part in _tables(self, tensors).items()}
@@ -95,8 +93,7 @@ def grid_plan(options: CompileOptions, config: TowerConfig, model: ModelConfig) 
         )
     asked = options.vision or DEFAULT
     if config.tower.takes == "gear" and "x" not in asked:
-        if options.vision_mask:
-            raise CompileError("--vision-mask: this tower has no windows; leave it out")
+        refuse_window_mask(options)
         if asked == DEFAULT:
             gears = list(config.tower.gears)
         elif re.fullmatch(r"\d{1,6}(,\d{1,6})*", asked):
@@ -110,12 +107,12 @@ def grid_plan(options: CompileOptions, config: TowerConfig, model: ModelConfig) 
         specs = {f"_m{gear}": TowerSpec(capacity=gear * config.merged) for gear in gears}
     else:
         height, width = _image_size(asked, config)
-        if options.vision_mask and not config.windowed:
-            raise CompileError("--vision-mask: this tower has no windows; leave it out")
+        if not config.windowed:
+            refuse_window_mask(options)
         patches = (height // config["patch_size"], width // config["patch_size"])
         specs = {"": TowerSpec(capacity=math.prod(patches), patches=patches, window_mask=options.vision_mask)}
     for spec in specs.values():
-        check_patches(asked, spec.capacity)
+        check_patches(options, spec.capacity)
     return GridPlan(config=config, graphs=specs)
 
 
@@ -138,15 +135,9 @@ def _image_size(asked: str, config: TowerConfig) -> tuple[int, int]:
 
 def _weights(config: TowerConfig, profile: Profile, whole_images: bool) -> list[LinearSpec | VectorSpec]:
     """All weights in the order of use, but the positions. Of whole images the patches are a convolution."""
-    tensors, hidden, terms = config.tower.tensors, config["hidden_size"], config.patch_inputs
-    quantised = is_quantized(profile.body_format)
-    padded = -(-terms // GROUP) * GROUP if quantised and whole_images else terms
-    side = config["patch_size"]
-    (kernel,) = specs_of([Weight(roles.PATCHES, (hidden,), terms, padded)], tensors, profile, None)
-    assert isinstance(kernel, LinearSpec)
-    specs: list[LinearSpec | VectorSpec] = [
-        replace(kernel, tensor_shapes=((hidden, 3, config["temporal_patch_size"], side, side),))
-    ]
+    tensors, hidden, side = config.tower.tensors, config["hidden_size"], config["patch_size"]
+    kernel = (hidden, 3, config["temporal_patch_size"], side, side)
+    specs: list[LinearSpec | VectorSpec] = [patch_kernel(tensors, kernel, profile, is_convolution=whole_images)]
     if config.tower.patch_bias:
         specs += specs_of([Weight(roles.PATCHES_BIAS, (hidden,))], tensors, profile, None)
     for layer in range(config["depth"]):
@@ -156,13 +147,10 @@ def _weights(config: TowerConfig, profile: Profile, whole_images: bool) -> list[
     return specs + specs_of(config.merger().weights(), tensors, profile, None)
 
 
-def _table_spec(config: TowerConfig) -> LinearSpec:
-    """The learned positions as a matrix."""
+def _positions(config: TowerConfig) -> LinearSpec:
+    """The learned positions."""
     shape = (config["num_position_embeddings"], config["hidden_size"])
-    names = config.tower.tensors[roles.POSITIONS].names
-    return LinearSpec(
-        role=roles.POSITIONS, layer=None, format="linear_f16", shape=shape, tensors=names, tensor_shapes=(shape,)
-    )
+    return table_spec(roles.POSITIONS, config.tower.tensors, shape)
 
 
 def _tables(plan: GridPlan, tensors: TensorSource) -> dict[str, NDArray[Any]]:
@@ -188,7 +176,7 @@ def _tables(plan: GridPlan, tensors: TensorSource) -> dict[str, NDArray[Any]]:
     else:
         found[roles.ONE] = np.ones((1, 1, 1, 1), np.float32)
     if config.tower.learned:
-        spec = _table_spec(config)
+        spec = _positions(config)
         table = tensors.matrix(spec.tensors[0], (spec.shape[0], spec.shape[1])).read(0, spec.shape[0])
         for graph in plan.graphs.values():
             if graph.patches is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,6 @@ from tcim_lite.hmm import Graph, WeightEntry
 from ..blocks.weights import Weight
 from ..common import encoder_roles as roles
 from ..common.encoder_builder import EncoderBuilder
-from ..common.errors import CompileError
 from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..common.roles import ones
@@ -23,7 +21,7 @@ from ..common.rope import rope_table
 from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
 from ..patch_tower import PatchConfig
 from .options import CompileOptions
-from .tower_plan import DEFAULT, check_patches
+from .tower_plan import asked_number, check_patches
 from .weights import specs_of
 
 OUTPUT = "image_embeds"
@@ -156,14 +154,6 @@ def patch_plan(options: CompileOptions, config: PatchConfig) -> PatchPlan:
     Raises:
         CompileError: It cannot be.
     """
-    asked, tower = options.vision or DEFAULT, config.tower
-    if options.vision_mask:
-        raise CompileError("--vision-mask: this tower has no windows; leave it out")
-    if asked != DEFAULT and not re.fullmatch(r"\d{1,6}", asked):
-        raise CompileError(
-            f"--vision {asked}: the graph of this tower takes any image of up to so many tokens; give their number, "
-            f"such as --vision {tower.tokens}, or --vision alone for it"
-        )
-    tokens = tower.tokens if asked == DEFAULT else int(asked)
-    check_patches(asked, tokens * config.pooled)
+    tokens = asked_number(options, config.tower.tokens, "tokens")
+    check_patches(options, tokens * config.pooled)
     return PatchPlan(config=config, tokens=tokens)

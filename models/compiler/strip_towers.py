@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightEntry
-from tcim_lite.hmm.weight_format import GROUP
 
 from ..blocks.weights import Weight
 from ..common import encoder_roles as roles
 from ..common.errors import CompileError
-from ..common.packing import is_quantized
 from ..common.profiles import Profile
-from ..common.roles import Role
 from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
 from ..strip_tower import WINDOW, Form, StripConfig
 from .options import CompileOptions
 from .strip_graph import build_strip
-from .tower_plan import DEFAULT, check_patches
-from .weights import specs_of
+from .tower_plan import asked_number, check_patches, patch_kernel
+from .weights import specs_of, table_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +43,8 @@ class StripPlan:
 
     def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         config, tower = self.config, self.config.tower
-        hidden, terms, side = config.hidden, config.patch_inputs, config["patch_size"]
-        padded = -(-terms // GROUP) * GROUP if is_quantized(profile.body_format) else terms
-        (kernel,) = specs_of([Weight(roles.PATCHES, (hidden,), terms, padded)], tower.tensors, profile, None)
-        assert isinstance(kernel, LinearSpec)
-        specs: list[LinearSpec | VectorSpec] = [replace(kernel, tensor_shapes=((hidden, 3, side, side),))]
+        hidden, side = config.hidden, config["patch_size"]
+        specs: list[LinearSpec | VectorSpec] = [patch_kernel(tower.tensors, (hidden, 3, side, side), profile)]
         specs += specs_of([Weight(roles.PATCHES_BIAS, (hidden,))], tower.tensors, profile, None)
         for layer in range(config["num_hidden_layers"]):
             blocks = (weight for block in config.layer for weight in block.weights())
@@ -67,9 +60,10 @@ class StripPlan:
 
     def tables(self) -> list[LinearSpec]:
         config = self.config
-        found = [self._table(roles.POSITIONS, config.side**2, config.hidden)]
+        tensors = config.tower.tensors
+        found = [table_spec(roles.POSITIONS, tensors, (config.side**2, config.hidden))]
         if config.tower.resampled:
-            found.append(self._table(roles.QUERIES, config["query_num"], config.width))
+            found.append(table_spec(roles.QUERIES, tensors, (config["query_num"], config.width)))
         return found
 
     def constants(self, tensors: TensorSource, dtype: str) -> dict[str, NDArray[Any]]:
@@ -94,14 +88,6 @@ class StripPlan:
             "tokens": config.tokens(form, self.capacity),
         }
 
-    def _table(self, role: Role, rows: int, width: int) -> LinearSpec:
-        """A table as a matrix."""
-        shape = (rows, width)
-        names = self.config.tower.tensors[role].names
-        return LinearSpec(
-            role=role, layer=None, format="linear_f16", shape=shape, tensors=names, tensor_shapes=(shape,)
-        )
-
 
 def strip_plan(options: CompileOptions, config: StripConfig) -> StripPlan:
     """The graphs of so many patches as `--vision` says.
@@ -109,17 +95,12 @@ def strip_plan(options: CompileOptions, config: StripConfig) -> StripPlan:
     Raises:
         CompileError: They cannot be.
     """
-    asked, tower = options.vision or DEFAULT, config.tower
-    if options.vision_mask:
-        raise CompileError("--vision-mask: this tower has no such windows; leave it out")
-    if asked != DEFAULT and not re.fullmatch(r"\d{1,6}", asked):
-        raise CompileError(
-            f"--vision {asked}: graphs of this tower take any image of up to so many patches; give their number, such "
-            f"as --vision {tower.capacity}, or --vision alone for it"
-        )
-    capacity = tower.capacity if asked == DEFAULT else int(asked)
-    check_patches(asked, capacity * max(form.frames for form in tower.forms))
+    tower = config.tower
+    capacity = asked_number(options, tower.capacity, "patches")
+    check_patches(options, capacity * max(form.frames for form in tower.forms))
     whole = 1 if tower.resampled else WINDOW**2
     if capacity % whole:
-        raise CompileError(f"--vision {asked}: the number of patches must be a multiple of {whole}, those of a token")
+        raise CompileError(
+            f"--vision {options.vision}: the number of patches must be a multiple of {whole}, those of a token"
+        )
     return StripPlan(config=config, capacity=capacity, forms={f"_{form.end}": form for form in tower.forms})

@@ -64,17 +64,20 @@ def _of_mtp(tensors: Mapping[roles.Role, Tensors]) -> dict[roles.Role, Tensors]:
     }
 
 
+def table_spec(role: roles.Role, tensors: Mapping[roles.Role, Tensors], shape: tuple[int, int]) -> LinearSpec:
+    """Returns a table as a matrix, for what reads its rows; it is no weight of a graph in this form."""
+    names = tensors[role].names
+    return LinearSpec(role=role, layer=None, format="linear_f16", shape=shape, tensors=names, tensor_shapes=(shape,))
+
+
 def layer_table_spec(config: ModelConfig) -> LinearSpec:
-    """Returns the table of what layers take of each token as a matrix [V, layers * size]; likewise."""
+    """Returns the table of what layers take of each token, [V, layers * size]; it goes into a file of its own."""
     shape = (config.flags["vocab_size_per_layer_input"], config.num_layers * config.layer_inputs)
-    names = config.family.tensors[roles.LAYER_TABLE].names
-    return LinearSpec(
-        role=roles.LAYER_TABLE, layer=None, format="linear_f16", shape=shape, tensors=names, tensor_shapes=(shape,)
-    )
+    return table_spec(roles.LAYER_TABLE, config.family.tensors, shape)
 
 
 def embedding_spec(config: ModelConfig) -> LinearSpec:
-    """Returns the embedding as a matrix [V, H]; it goes into a file of its own."""
+    """Returns the embedding as a matrix [V, H]; likewise."""
     names = config.family.tensors[roles.EMBEDDING]
     shape = config.table_shape
     return LinearSpec(

@@ -297,7 +297,7 @@ def test_instruction_sets_and_threads_change_no_bit(request, compiled, end, quan
             "take any image of up to so many patches; give their number, such as --vi",
         ),
         ("minicpmv4_6", {}, {}, ["0"], "--vision 0 makes 0 patches"),
-        ("minicpmv4_6", {}, {}, ["16", "--vision-mask"], "--vision-mask: this tower has no such windows"),
+        ("minicpmv4_6", {}, {}, ["16", "--vision-mask"], "--vision-mask: the graphs of this tower take no mask"),
         ("minicpmv", {}, {}, ["16384"], "--vision 16384 makes 98304 patches, expected 1 to 65536"),
         (
             "minicpmv",

@@ -308,7 +308,7 @@ def test_a_vision_graph_belongs_to_its_package(checkpoint, compiled, tmp_path):
         (["--vision", "40x64"], "--vision 40x64: both sides must be multiples of 16, the side of a token"),
         (["--vision", "0x16"], "both sides must be multiples of 16"),
         (["--vision", "9600x9600"], "makes 1440000 patches, expected 1 to 65536"),
-        (["--vision", "--vision-mask"], "--vision-mask: this tower has no windows"),
+        (["--vision", "--vision-mask"], "--vision-mask: the graphs of this tower take no mask of windows"),
         (["--vision", "--vision-quant", "w4a8h0_ssfp"], "choose from w8a8h1_sefp, float16, float32"),
         (["--vision-mask"], "--vision-mask is for the graph of a vision tower; give --vision as well"),
         (["--vision-quant", "float16"], "--vision-quant is for the graph of a vision tower"),
