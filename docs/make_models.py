@@ -36,8 +36,8 @@ REST = """
 pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss, Laguna and Gemma 4 also
 have the vendor's mask inputs ([`--masks`](compile.md#masks)), and Gemma 4 [lacks some of the
 others](compile.md#gemma-4). Every [LLM example](../examples/README.md) runs every family.
-Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](compile.md#three-positions) instead of
-one, and have no batch decode; `--vision` compiles [vision towers](compile.md#vision-towers). Graphs with [linear
+Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](vision.md#three-positions) instead of
+one, and have no batch decode; `--vision` compiles [vision towers](vision.md#vision-towers). Graphs with [linear
 attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and [multi-token
 prediction](compile.md#multi-token-prediction). These tests take all families from the records:
 

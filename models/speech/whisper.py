@@ -20,7 +20,7 @@ from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors, t
 
 MODEL_TYPE, ARCHITECTURE = "whisper", "WhisperForConditionalGeneration"
 MODELS = "Whisper tiny to large-v3-turbo, Distil-Whisper"
-HAS = "[graphs of its own](compile.md#speech): an encoder, and a decoder with caches as inputs and outputs"
+HAS = "[graphs of its own](speech.md#whisper): an encoder, and a decoder with caches as inputs and outputs"
 PREFILL_TOKENS = 4  # start, language, task, no timestamps
 MAX_CACHE = 1024  # rows of the vendor's caches
 

@@ -99,7 +99,7 @@ class VisionTower:
         if not paths and (strips := sorted(Path(folder).glob(f"{glob.escape(name)}_visual_*x.hmm"))):
             raise FileNotFoundError(
                 f"{folder} has vision graphs {', '.join(path.name for path in strips)}, of MiniCPM-V; this class feeds "
-                "those of Qwen's families: set the inputs that docs/compile.md lists"
+                "those of Qwen's families: set the inputs that docs/vision.md lists"
             )
         if not paths:
             raise FileNotFoundError(
