@@ -95,12 +95,12 @@ def compare(package: Package, quant: str) -> bool:
     worst, decided, equal = 0.0, 0, 0
     for ours, theirs in ((np.float32(a), np.float32(b)) for a, b in pairs):
         difference = np.abs(ours - theirs).max()
-        worst = max(worst, difference / np.abs(ours).max())
+        worst = np.maximum(worst, difference / np.abs(ours).max())  # Python's max passes over a NaN
         second, first = np.sort(ours)[-2:]
         if first - second > 2 * difference:
             decided += 1
             equal += int(ours.argmax() == theirs.argmax())
-    good = worst <= LIMITS[quant] and equal == decided
+    good = bool(worst <= LIMITS[quant]) and equal == decided
     limit = LIMITS[quant]
     print(f"{package.name} {quant}: logits within {worst:.2e} (limit {limit}), greedy {equal} of {decided} decided")
     return good
@@ -133,7 +133,7 @@ def compare_mtp(package: Package, quant: str) -> bool:
             module.run(True)
             names = [module.get_output_name(index) for index in range(module.get_num_outputs())]
             outputs.append([np.float32(module.get_output(name).numpy()) for name in names])
-        worst = max(np.abs(a - b).max() / max(np.abs(a).max(), 1e-3) for a, b in zip(*outputs, strict=True))
+        worst = np.max([np.abs(a - b).max() / max(np.abs(a).max(), 1e-3) for a, b in zip(*outputs, strict=True)])
         good &= bool(worst <= LIMITS[quant])
         print(f"{package.name} {quant}, mtp: outputs of {kind} within {worst:.2e} (limit {LIMITS[quant]})")
     return good

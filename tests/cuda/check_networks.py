@@ -167,12 +167,14 @@ def run(model: bytes, device: int, kind: str) -> dict[str, np.ndarray]:
     return {name: module.get_output(name).numpy().astype(np.float64) for name in names}
 
 
-def agree(what: str, quant: str, cpu: list[np.ndarray], gpu: list[np.ndarray]) -> bool:
-    """Whether every result of the GPU is within the limit of the CPU's; prints the worst."""
+def agree(what: str, quant: str, cpu: list[np.ndarray], gpu: list[np.ndarray], factor: float = 1) -> bool:
+    """Whether every result of the GPU is within the limit, times a factor, of the CPU's; prints the worst."""
     pairs = [(np.float64(wanted), np.float64(found)) for wanted, found in zip(cpu, gpu, strict=True)]
-    worst = max(float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted)) for wanted, found in pairs)
-    print(f"{what} {quant}: {len(pairs)} results within {worst:.2e} (limit {LIMITS[quant]})", flush=True)
-    return worst <= LIMITS[quant]
+    # NumPy's maximum: Python's passes over a NaN.
+    worst = np.max([np.linalg.norm(found - wanted) / np.linalg.norm(wanted) for wanted, found in pairs])
+    limit = factor * LIMITS[quant]
+    print(f"{what} {quant}: {len(pairs)} results within {worst:.2e} (limit {limit:.1e})", flush=True)
+    return bool(worst <= limit)
 
 
 def main() -> None:

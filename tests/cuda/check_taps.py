@@ -83,7 +83,8 @@ def worst(ours: Values, theirs: Values) -> tuple[float, str]:
             if same is not None and same.shape == mine.shape[: same.ndim]:
                 assert same.mean() >= 0.5, f"{name}: the same experts for {same.mean():.0%} of the tokens"
                 mine, other = mine[same], other[same]
-            found.append((float(np.abs(mine - other).max() / scale), name))
+            difference = np.nan_to_num(np.abs(mine - other).max() / scale, nan=np.inf)  # max passes over a NaN
+            found.append((float(difference), name))
     return max(found)
 
 
