@@ -230,6 +230,15 @@ def test_every_method_of_a_tensor_without_memory_says_what_to_do(add_model):
             call()
 
 
+@pytest.mark.parametrize("batches", [[-1], [0, 2], [2], [], [1 << 40]])
+def test_batches_outside_a_tensor_are_named(add_model, batches):
+    tensor = rt.load(add_model).get_dev_input("a")
+    with pytest.raises(
+        rt.ShapeError, match=rf"^select_batch: batches {re.escape(str(batches))}, expected some of 0 to 1"
+    ):
+        tensor.select_batch(batches)
+
+
 def test_messages_show_names_and_lists_that_cannot_be_read_whole(add_model):
     module = rt.load(add_model)
     with pytest.raises(rt.UnknownNameError, match=r"is named 'a\\x00b'; the getters list the names"):

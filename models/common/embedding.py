@@ -10,6 +10,8 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from .matrix import Matrix
 from .pack_stream import row_chunks, to_fp16
 
@@ -36,9 +38,9 @@ def write_embedding_bin(path: Path, table: Matrix, dtype: str, advance: Callable
             if dtype == "float16":
                 half, saturated = to_fp16(rows)
                 total += saturated
-                half.tofile(file)
+                file.write(half.data)
             else:
-                rows.tofile(file)
+                file.write(np.ascontiguousarray(rows).data)
             advance(rows.size)
     return total
 

@@ -25,7 +25,8 @@ def _classes(raw: Mapping[str, Any]) -> int | None:
         return None
     read_keys((Only("token_classification_bias", False),), raw, "Qwen3-ForcedAligner")
     labels = raw.get("id2label")
-    return size("num_labels", raw.get("num_labels", len(labels) if isinstance(labels, Mapping) else None))
+    # transformers does not write the two labels that are its default.
+    return size("num_labels", raw.get("num_labels", len(labels) if isinstance(labels, Mapping) else 2))
 
 
 FAMILY = replace(

@@ -205,8 +205,10 @@ class Tensor:
         Raises:
             ShapeError: no index, one outside the tensor, or indices that do not follow each other.
         """
-        wanted, rest = integers(batches, "batches"), list(self.shape[1:])
-        if not wanted or wanted != list(range(wanted[0], wanted[0] + len(wanted))):
+        wanted, (count, *rest) = integers(batches, "batches"), self.shape
+        if not wanted or any(not 0 <= batch < count for batch in wanted):
+            raise ShapeError(f"select_batch: batches {wanted}, expected some of 0 to {count - 1} of shape {self.shape}")
+        if wanted != list(range(wanted[0], wanted[0] + len(wanted))):
             raise ShapeError(
                 f"select_batch: batches {wanted} do not follow each other, so no view has them; select them one by one"
             )

@@ -98,6 +98,15 @@ def test_files_need_not_name_the_type_of_the_model(folder, tmp_path):
     assert "a_encode.hmm" in compiled(tmp_path, tmp_path / "out", name="a", random_weights=True)
 
 
+def test_two_classes_which_files_leave_out(model, tmp_path):
+    two = transformers.Qwen3ASRConfig(**{**model.config.to_dict(), "id2label": None, "label2id": None, "num_labels": 2})
+    two.architectures = ["Qwen3ASRForTokenClassification"]
+    two.save_pretrained(tmp_path)
+    assert "id2label" not in json.loads((tmp_path / "config.json").read_text())
+    compiled(tmp_path, tmp_path / "out", name="a", random_weights=True)
+    assert rt.load(tmp_path / "out/a_prefill.hmm").get_output_info("logits").shape == (1, 32, 2)
+
+
 def test_it_runs_on_several_devices(folder, tmp_path):
     assert "a_prefill.hmms" in compiled(folder, tmp_path, name="a", ndevice=2)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tcim_lite.cli import main
+from tcim_lite.models.common.embedding import write_embedding_bin
 from tcim_lite.models.common.profiles import QUANTS
 
 Make = Callable[..., Path]
@@ -170,3 +173,18 @@ def test_unknown_quant_lists_the_choices(tmp_path: Path, capsys: pytest.CaptureF
         main(["compile", str(tmp_path), "-o", str(tmp_path / "out"), "--quant", "int4"])
     error = capsys.readouterr().err
     assert all(quant in error for quant in QUANTS)
+
+
+class _Ones:
+    shape = (64, 128)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return np.ones((stop - start, 128), np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_an_embedding_that_does_not_fit_a_disk_says_so(dtype: str) -> None:
+    """numpy's own writer does not: its error has no number, so that nobody knows what to tell the user."""
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_embedding_bin(Path("/dev/full"), _Ones(), dtype, lambda elements: None)
+    assert caught.value.errno == errno.ENOSPC
