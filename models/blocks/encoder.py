@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tcim_lite.hmm.weight_format import GROUP
+
 from ..common import encoder_roles as roles
 from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref
@@ -13,7 +15,6 @@ from .attend import attend
 from .weights import Weight
 
 APART = ((roles.Q, roles.Q_BIAS), (roles.K, roles.K_BIAS), (roles.V, roles.V_BIAS))
-_GROUP = 64  # inner sizes are padded to whole groups of a quantised weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +191,15 @@ class EncoderMlp:
 
     @property
     def padded(self) -> int:
-        """`inner` with padding, which is zero."""
-        return -(-self.inner // _GROUP) * _GROUP
+        """`inner` with zeros behind it, up to whole groups of a quantised weight."""
+        return -(-self.inner // GROUP) * GROUP
 
     def weights(self) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
         rows = (self.inner,) if self.function else (self.inner, self.inner)
         yield from self.norm.weights(self.hidden, roles.MLP_NORM, roles.MLP_NORM_BIAS)
-        yield Weight(roles.UP, rows, self.hidden, multiple=_GROUP)
-        yield Weight(roles.UP_BIAS, rows, multiple=_GROUP)
+        yield Weight(roles.UP, rows, self.hidden, multiple=GROUP)
+        yield Weight(roles.UP_BIAS, rows, multiple=GROUP)
         yield Weight(roles.DOWN, (self.hidden,), self.inner, self.padded)
         yield Weight(roles.DOWN_BIAS, (self.hidden,))
 

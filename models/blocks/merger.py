@@ -15,7 +15,7 @@ from .weights import Weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merger:
-    """Norm, tokens side by side as one, Linear, GELU, Linear; or all that, added to the tokens' mean.
+    """Norm, tokens side by side as one, Linear, function, Linear.
 
     Attributes:
         hidden: Width of a token.
@@ -24,6 +24,9 @@ class Merger:
         norm: Before it, of each token.
         norm_behind: It is one of the tokens side by side instead.
         roles: Of norm, up and down, each with its bias.
+        inner: Rows between the Linears; None for as many as the tokens have side by side.
+        function: Between the Linears, an op.
+        mean: The result is added to the mean of the tokens.
     """
 
     hidden: int

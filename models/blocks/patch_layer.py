@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tcim_lite.hmm.weight_format import GROUP
+
 from ..common import encoder_roles as roles
 from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref
 from ..common.roles import Role, ones
 from .attend import attend
 from .weights import Weight
-
-_GROUP = 64  # inner sizes are padded to whole groups of a quantised weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class PatchLayer:
 
     @property
     def padded(self) -> int:
-        """`inner` with padding, which is zero."""
-        return -(-self.inner // _GROUP) * _GROUP
+        """`inner` with zeros behind it, up to whole groups of a quantised weight."""
+        return -(-self.inner // GROUP) * GROUP
 
     def weights(self) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
@@ -48,7 +48,7 @@ class PatchLayer:
         yield Weight(roles.OUT, (self.hidden,), rows)
         yield Weight(roles.OUT_NORM, (self.hidden,))
         yield Weight(roles.MLP_NORM, (self.hidden,))
-        yield Weight(roles.UP, (self.inner, self.inner), self.hidden, multiple=_GROUP)
+        yield Weight(roles.UP, (self.inner, self.inner), self.hidden, multiple=GROUP)
         yield Weight(roles.DOWN, (self.hidden,), self.inner, self.padded)
         yield Weight(roles.DOWN_NORM, (self.hidden,))
 
