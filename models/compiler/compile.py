@@ -37,6 +37,7 @@ from ..common.package import (
     write_host_files,
 )
 from ..common.progress import Progress
+from ..families import titles_of
 from .graph_files import check_neighbours, owned_files, write_graphs
 from .options import CompileOptions, CompileResult
 from .prepare import PreparedModel, prepare, warn
@@ -77,7 +78,8 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     has_sound = target.config.family.model_type in SOUND_ENCODERS
     if options.audio_frames is not None and not has_sound:
         raise CompileError(
-            "--audio-frames is for Qwen3-ASR and GLM-ASR, whose packages have an encoder of sounds; leave it out"
+            f"--audio-frames is for {titles_of(lambda family: family.model_type in SOUND_ENCODERS)}, whose packages "
+            "have an encoder of sounds; leave it out"
         )
 
     check_neighbours(options.output, target.name)

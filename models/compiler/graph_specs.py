@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..blocks import Attention, MlpAndExperts
 from ..common import roles
 from ..common.errors import CompileError
+from ..families import titles_of
 from ..family import ModelConfig
-from .options import CompileOptions
+from .options import COMMON_OPTIONS, CompileOptions
+
+# Of a model with a prefill graph alone.
+_CLASSIFIER_OPTIONS = COMMON_OPTIONS | {
+    "prefill_length",
+    "context_length",
+    "all_logits",
+    "ndevice",
+    "single_device",
+    "audio_frames",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +102,8 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         return [_with_states(spec, options) for spec in _mtp_specs(options, config)]
     if masks and not config.family.contract.masks:
         raise CompileError(
-            f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss, Laguna and "
-            "Gemma 4 have; leave it out"
+            f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of "
+            f"{titles_of(lambda family: family.contract.masks)} have; leave it out"
         )
     specs = [
         GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits),
@@ -114,15 +125,10 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
 
 def _classifier_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
     """A model that sorts the tokens of a text into classes reads them once."""
-    allowed = {"checkpoint", "output", "name", "prefill_length", "context_length", "all_logits", "ndevice"}
-    allowed |= {"single_device", "quant", "head_quant", "activations", "audio_frames", "random_weights", "seed"}
-    allowed |= {"self_contained"}
-    for field in fields(options):
-        if field.name not in allowed and getattr(options, field.name) != field.default:
-            raise CompileError(
-                f"--{field.name.replace('_', '-')}: the head of this checkpoint sorts tokens into {config.classes} "
-                "classes, so it has a prefill graph alone; leave it out"
-            )
+    options.refuse_others(
+        _CLASSIFIER_OPTIONS,
+        f"the head of this checkpoint sorts tokens into {config.classes} classes, so it has a prefill graph alone",
+    )
     spec = GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=True)
     shared = [replace(spec, ndevice=options.ndevice)] if options.ndevice > 1 else []
     return [*([spec] if options.single_device else []), *shared]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Set
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 
 from tcim_lite.hmm.layout import MAX_DEVICES
@@ -13,6 +14,10 @@ from ..common.profiles import DEFAULT_ACTIVATIONS, QUANTS, profile_for
 _MAX_LENGTH, _MAX_BATCH = 1 << 20, 1 << 10  # every slot has inputs of its own: a graph for more would not fit a file
 _MAX_STAGES = 1 << 10
 _TYPES: dict[str, type] = {"Path": Path, "str": str, "int": int, "bool": bool, "None": type(None)}
+# What every model may be asked for.
+COMMON_OPTIONS = frozenset(
+    {"checkpoint", "output", "name", "quant", "head_quant", "activations", "random_weights", "seed", "self_contained"}
+)
 _VERIFY_LENGTH = 5  # what the vendor's speculative example compiles
 
 
@@ -149,6 +154,22 @@ class CompileOptions:
         for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):
             if length > self.context_length:
                 raise CompileError(f"{flag} {length} is greater than --context-length {self.context_length}")
+
+    def refuse_others(self, known: Set[str], reason: str) -> None:
+        """Refuses options that a model does not have.
+
+        Args:
+            known: Names of those that it has.
+            reason: What the model has instead.
+
+        Raises:
+            CompileError: Another option has a value that is not its default.
+        """
+        for field in fields(self):
+            if field.name in known or field.default is MISSING or getattr(self, field.name) == field.default:
+                continue
+            flag = "--no-single-device" if field.name == "single_device" else _flag(field.name)
+            raise CompileError(f"{flag}: {reason}; leave it out")
 
     @property
     def has_draft(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..common.errors import CompileError
@@ -20,6 +20,12 @@ _MISSING = {
     "minicpmo": "MiniCPM-o is not compiled: beside a language model and a vision tower it has an encoder of sounds, a "
     "model of speech, its codes and a vocoder, and none of these graphs is made; MiniCPM-V 4.5 and 4.6 are compiled",
 }
+
+
+def titles_of(has: Callable[[Family], object]) -> str:
+    """Names the families that have something, for a sentence."""
+    *titles, last = (family.title for family in FAMILIES.values() if has(family))
+    return f"{', '.join(titles)} and {last}" if titles else last
 
 
 def read_config(raw: Mapping[str, Any]) -> ModelConfig:

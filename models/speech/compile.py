@@ -16,12 +16,12 @@ from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, write_graph_files
-from ..compiler.options import CompileOptions, CompileResult
+from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
 from ..compiler.prepare import left_out, warn
 from ..compiler.weight_files import write_encoder_weights
 from ..family import ModelConfig
 from . import glm_asr, qwen3_asr, whisper_graphs
-from .asked import COMMON_OPTIONS, check_options, folder_of, tensors_of
+from .asked import folder_of, tensors_of
 from .glm_asr import GlmSound
 from .qwen3_asr import SoundConfig
 from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
@@ -33,7 +33,7 @@ SOUND_ENCODERS: dict[str, Callable[..., SoundConfig | GlmSound | None]] = {
 }
 # The options that Whisper has; all others must be left out.
 _OPTIONS = COMMON_OPTIONS | {"context_length"}
-_WHAT = f"Whisper are those of the vendor, an encoder, a prefill of {PREFILL_TOKENS} tokens and a decode of one"
+_WHAT = f"the graphs of Whisper are those of the vendor, an encoder, a prefill of {PREFILL_TOKENS} tokens and a decode"
 
 
 def compile_whisper(options: CompileOptions, *, progress: bool = False) -> CompileResult:
@@ -49,7 +49,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
     Warns:
         CompileWarning: No tokenizer, values beyond fp16, tensors without a place in the graphs.
     """
-    check_options(options, _OPTIONS, _WHAT)
+    options.refuse_others(_OPTIONS, _WHAT)
     _check_context(options)
     folder = folder_of(options.checkpoint)
     config = read_whisper(config_of(folder))

@@ -13,12 +13,12 @@ from ..common.package import EMBEDDING, files_in, staged_package, write_host_fil
 from ..common.progress import Progress
 from ..common.speech_roles import TEXT_TOKENS
 from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, write_graph_files, write_graphs
-from ..compiler.options import CompileOptions, CompileResult
+from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
 from ..compiler.prepare import PreparedModel, left_out, prepare, warn
 from ..compiler.weight_files import write_embedding, write_encoder_weights, write_weights
 from ..compiler.weights import embedding_spec
 from ..onnx import onnx_bytes
-from .asked import COMMON_OPTIONS, check_options, tensors_of
+from .asked import tensors_of
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
 from .qwen3_tts import MODEL_TYPE, TITLE, TextProjection, read_code_predictor, read_talker, read_text_projection
@@ -26,7 +26,10 @@ from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
 from .tensors import table_spec
 
 _OPTIONS = COMMON_OPTIONS | {"prefill_length", "context_length"}
-_GRAPHS = f"{TITLE} are those of the vendor: prefill and decode of a talker and of a code predictor, for one sequence"
+_GRAPHS = (
+    f"the graphs of {TITLE} are those of the vendor: prefill and decode of a talker and of a code predictor, for one "
+    "sequence"
+)
 _TALKER, _PREDICTOR, _PROJECTION = "talker", "code_predictor", "text_projection"
 _CODEC, _STREAMED = "speech_tokenizer", "stateful_decoder"
 _PREDICTOR_PREFILL = 2  # the talker's hidden state and the first code of a frame
@@ -50,7 +53,7 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
     Warns:
         CompileWarning: No tokenizer, values beyond fp16, tensors without a place in the graphs.
     """
-    check_options(options, _OPTIONS, _GRAPHS)
+    options.refuse_others(_OPTIONS, _GRAPHS)
     options.check_lengths()
     name = options.name or MODEL_TYPE
     talker = prepare(replace(options, name=f"{name}_{_TALKER}"), part=read_talker)

@@ -156,7 +156,7 @@ def test_encoders_that_do_not_fit_are_refused(folder, tmp_path, changes, options
 def test_other_models_have_no_frames(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", **TEXT}))
     options = {**SIZES, "random_weights": True}
-    with pytest.raises(CompileError, match="--audio-frames is for Qwen3-ASR and GLM-ASR"):
+    with pytest.raises(CompileError, match="--audio-frames is for GLM-ASR and Qwen3-ASR"):
         compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **options))
 
 
