@@ -12,7 +12,7 @@ from tcim_lite.models.common.rope import ROPE_TYPES
 from tcim_lite.models.common.weight_spec import LinearSpec
 from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
-from tcim_lite.models.family import ModelConfig
+from tcim_lite.models.model_config import ModelConfig
 from tcim_lite.models.speech import qwen3_tts, whisper
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"

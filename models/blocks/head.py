@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..common import roles
 from ..common.graph_values import Ref
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 from .part import GraphPart
 from .weights import Weight
 

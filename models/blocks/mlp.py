@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..common import roles
 from ..common.graph_builder import Gelu
 from ..common.graph_values import Ref
-from ..family import ModelConfig, padded_rows
+from ..model_config import ModelConfig, padded_rows
 from .part import GraphPart
 from .weights import Weight
 

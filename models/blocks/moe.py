@@ -9,7 +9,7 @@ from typing import Literal
 from ..common import roles
 from ..common.graph_builder import Clamp
 from ..common.graph_values import Ref
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 from .part import GraphPart
 from .weights import Weight
 

@@ -9,7 +9,7 @@ from ..common.graph_builder import GraphBuilder
 from ..common.graph_values import Ref
 from ..common.roles import Role
 from ..common.slot import Slot
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 from .shards import Shard
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..common.errors import CompileError
 from ..common.packing import BLOCK
 from ..common.roles import Role
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

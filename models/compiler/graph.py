@@ -21,7 +21,7 @@ from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..common.slot import Slot
 from ..contract import Port
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 from .carried import CarriedPorts
 from .graph_specs import GraphSpec
 

@@ -10,7 +10,7 @@ from ..blocks import Attention, MlpAndExperts
 from ..common import roles
 from ..common.errors import CompileError
 from ..families import titles_of
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 from .options import COMMON_OPTIONS, CompileOptions
 
 # Of a model with a prefill graph alone.

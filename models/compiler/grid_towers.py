@@ -21,7 +21,7 @@ from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..common.rope import rope_table
 from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 from ..tower import TowerConfig
 from .options import CompileOptions
 from .tower_graph import TowerSpec, build_tower

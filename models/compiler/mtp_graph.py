@@ -13,7 +13,7 @@ from ..blocks.shards import Shard
 from ..common.graph_builder import GraphBuilder
 from ..common.profiles import Profile
 from ..common.slot import Slot
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 from .graph_specs import GraphSpec
 
 

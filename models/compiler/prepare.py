@@ -19,7 +19,8 @@ from ..common.profiles import Profile, profile_for
 from ..common.roles import EMBEDDING, HEAD, LAYER_TABLE, MTP_JOIN
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..families import read_config
-from ..family import Family, ModelConfig
+from ..family import Family
+from ..model_config import ModelConfig
 from .graph_specs import GraphSpec, graph_specs
 from .options import CompileOptions
 from .source import Source, open_source

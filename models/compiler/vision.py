@@ -15,7 +15,7 @@ from ..common.progress import Progress
 from ..common.strip_tensors import StripTensors
 from ..common.vision_tensors import VisionTensors
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 from ..patch_tower import PatchTower
 from ..strip_tower import StripTower
 from .graph_files import GraphFile, write_graph_files

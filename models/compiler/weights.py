@@ -17,7 +17,8 @@ from ..common.errors import CompileError
 from ..common.packing import is_quantized
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, Merge, VectorSpec, merged_length
-from ..family import ModelConfig, Tensors
+from ..family import Tensors
+from ..model_config import ModelConfig
 
 # Besides the head, what decides by small differences and is small.
 _IN_HEAD_FORMAT = (

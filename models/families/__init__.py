@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..common.errors import CompileError
-from ..family import Family, ModelConfig
+from ..family import Family
+from ..model_config import ModelConfig
 
 FAMILIES: dict[str, Family] = {
     name: importlib.import_module(f"{__name__}.{name}").FAMILY

@@ -13,8 +13,9 @@ from ..common.config_rules import Windows, read_local_rope
 from ..common.errors import CompileError
 from ..contract import Port
 from ..dense import CONTRACT
-from ..family import Experts, Family, ModelConfig, Tensors
+from ..family import Family, Tensors
 from ..gemma import KEYS, TENSORS, TINY, window_by_pattern
+from ..model_config import Experts, ModelConfig
 from ..towers.gemma4 import GEMMA4
 
 _LAYER = "model.layers.{layer}"

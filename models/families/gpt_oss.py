@@ -13,7 +13,8 @@ from ..common.config_rules import window_of_every_other_layer
 from ..common.graph_builder import Clamp
 from ..contract import Port
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads, hidden_per_head
-from ..family import Experts, Family, Gguf, ModelConfig, Tensors
+from ..family import Family, Gguf, Tensors
+from ..model_config import Experts, ModelConfig
 
 _LAYER = "model.layers.{layer}"
 _ROUTER = f"{_LAYER}.mlp.router"

@@ -13,7 +13,8 @@ from ..common.config_rules import Rope, Windows, read_local_rope, read_rotary_di
 from ..common.errors import CompileError
 from ..contract import Port
 from ..dense import CONTRACT, KEYS, TENSORS, TINY
-from ..family import Experts, Family, ModelConfig, Tensors
+from ..family import Family, Tensors
+from ..model_config import Experts, ModelConfig
 
 _LAYER = "model.layers.{layer}"
 _MLP = f"{_LAYER}.mlp"

@@ -10,7 +10,8 @@ from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
-from ..family import Experts, Family, Gguf, ModelConfig, Tensors
+from ..family import Family, Gguf, Tensors
+from ..model_config import Experts, ModelConfig
 
 _MOE = "model.layers.{layer}.block_sparse_moe"
 _EXPERT = f"{_MOE}.experts.{{expert}}"

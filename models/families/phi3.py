@@ -7,7 +7,8 @@ from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
 from ..dense import CONTRACT, KEYS, TENSORS, TINY
-from ..family import Family, Gguf, ModelConfig, Tensors
+from ..family import Family, Gguf, Tensors
+from ..model_config import ModelConfig
 
 _LAYER = "model.layers.{layer}"
 

@@ -6,7 +6,8 @@ from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_some_layers
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
-from ..family import Family, Gguf, ModelConfig
+from ..family import Family, Gguf
+from ..model_config import ModelConfig
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:

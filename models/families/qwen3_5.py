@@ -13,7 +13,8 @@ from ..common.config_rules import Axes, axes_in_turns, no_window
 from ..common.errors import CompileError
 from ..contract import Port
 from ..dense import KEYS, TENSORS
-from ..family import Family, ModelConfig, Tensors
+from ..family import Family, Tensors
+from ..model_config import ModelConfig
 from ..towers.qwen3 import QWEN3_5
 from ..vision_language import CONTRACT, TINY
 

@@ -9,7 +9,8 @@ from typing import Any
 from ..blocks import Block, Moe
 from ..common import roles
 from ..common.config_keys import Key
-from ..family import Experts, ModelConfig, Tensors
+from ..family import Tensors
+from ..model_config import Experts, ModelConfig
 from . import qwen3_5
 
 _MLP = "model.layers.{layer}.mlp"

@@ -10,7 +10,8 @@ from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_all_layers
 from ..dense import CONTRACT, KEYS, TENSORS, TINY
-from ..family import Experts, Family, Gguf, ModelConfig, Tensors
+from ..family import Family, Gguf, Tensors
+from ..model_config import Experts, ModelConfig
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT = f"{_MLP}.experts.{{expert}}"

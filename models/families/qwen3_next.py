@@ -7,7 +7,8 @@ from dataclasses import replace
 from ..blocks import Block, Mlp, Moe
 from ..common import roles
 from ..common.config_keys import Key
-from ..family import ModelConfig, Tensors
+from ..family import Tensors
+from ..model_config import ModelConfig
 from . import qwen3_5, qwen3_5_moe
 
 _NET = "model.layers.{layer}.linear_attn"

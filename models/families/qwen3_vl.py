@@ -9,7 +9,8 @@ from ..common.config_keys import Key
 from ..common.config_rules import axes_in_turns, no_window
 from ..contract import Port
 from ..dense import TENSORS, hidden_per_head
-from ..family import Family, ModelConfig
+from ..family import Family
+from ..model_config import ModelConfig
 from ..towers.qwen3 import QWEN3_VL
 from ..vision_language import CONTRACT, TINY
 from . import qwen3

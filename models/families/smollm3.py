@@ -10,7 +10,8 @@ from ..common.config_keys import Key, flag
 from ..common.config_rules import Windows, sliding_layers, windows_in
 from ..common.errors import CompileError
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
-from ..family import Family, Gguf, ModelConfig
+from ..family import Family, Gguf
+from ..model_config import ModelConfig
 
 
 def _rotated(values: Mapping[str, Any], layers: int) -> tuple[int, ...]:

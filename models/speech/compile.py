@@ -19,7 +19,7 @@ from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, wri
 from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
 from ..compiler.prepare import left_out, warn
 from ..compiler.weight_files import write_encoder_weights
-from ..family import ModelConfig
+from ..model_config import ModelConfig
 from . import glm_asr, qwen3_asr, whisper_graphs
 from .asked import folder_of, tensors_of
 from .glm_asr import GlmSound

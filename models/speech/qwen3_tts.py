@@ -23,7 +23,8 @@ from ..compiler.weights import specs_of
 from ..contract import Port
 from ..dense import CONTRACT, TENSORS, hidden_per_head
 from ..families import qwen3
-from ..family import ModelConfig, Tensors
+from ..family import Tensors
+from ..model_config import ModelConfig
 from .builder import SpeechBuilder
 from .tensors import pair_tensors
 

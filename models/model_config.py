@@ -1,0 +1,151 @@
+"""Sizes and constants of a model, as its family reads them from `config.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .common.config_rules import Axes, Rope, Windows
+from .common.errors import CompileError
+from .common.packing import BLOCK
+
+if TYPE_CHECKING:
+    from .blocks import Block
+    from .family import Family
+
+_MAX_LOGIT = 65504
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Sizes of a mixture of experts.
+
+    Attributes:
+        count: Experts in a layer.
+        chosen: Of them that work on a token.
+        inner: Intermediate size of one.
+        shared: That of one more expert, which works on every token; None without it.
+    """
+
+    count: int
+    chosen: int
+    inner: int
+    shared: int | None = None
+
+    @property
+    def padded_inner(self) -> int:
+        """`inner` rounded up as `ModelConfig.padded_intermediate` is."""
+        return padded_rows(self.inner)
+
+    @property
+    def padded_shared(self) -> int:
+        """`shared` likewise."""
+        return padded_rows(self.shared or 0)
+
+    def check(self) -> None:
+        """Raises CompileError if more experts are chosen than there are."""
+        if self.chosen > self.count:
+            raise CompileError(f"num_experts_per_tok={self.chosen} is more than the {self.count} experts of a layer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Sizes and constants of a model.
+
+    `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
+    the whole context; `rotary_dim` elements of a head turn, the first ones; `layer_heads` are the query heads of each
+    layer, where they are not `num_heads` in all; `axes` are what `Family.axes` reads;
+    `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding table and the
+    logits; `logit_cap` then makes c * tanh(x / c) of each; hidden states between blocks are `residual_scale` times
+    those of the checkpoint's arithmetic; each layer takes `layer_inputs` numbers of a token as inputs of its own;
+    `heads` make logits of the same row, and an input of the graph chooses one of them, each with an embedding table of
+    its own; `input_size` is the length of a row of the graph's input and of these tables, where a Linear makes hidden
+    states of it; `classes` are those of a head that does not name the next token.
+    """
+
+    family: Family
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    max_position_embeddings: int
+    rope_theta: float
+    rope_scaling: Mapping[str, Any]
+    windows: Windows
+    rotary_dim: int
+    layer_heads: tuple[int, ...] = ()
+    experts: Experts | None = None
+    axes: Axes = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    heads: int = 1
+    input_size: int | None = None
+    classes: int | None = None
+    logit_cap: float | None = None
+    residual_scale: float = 1.0
+    local_rope: Rope | None = None
+    layer_inputs: int = 0
+
+    @property
+    def table_shape(self) -> tuple[int, int]:
+        """Of the embedding, the tables of all heads one under the other."""
+        return self.heads * self.vocab_size, self.input_size or self.hidden_size
+
+    @property
+    def head_outputs(self) -> int:
+        """Numbers that a head makes of a row."""
+        return self.vocab_size if self.classes is None else self.classes
+
+    @property
+    def padded_intermediate(self) -> int:
+        """intermediate_size rounded up to 16, the block in which gate and up alternate. Padding rows are zero."""
+        return padded_rows(self.intermediate_size)
+
+    @property
+    def mask_window(self) -> int | None:
+        """The window that a mask for all layers with one is about; None where no layer has one.
+
+        Raises:
+            CompileError: Layers have different windows.
+        """
+        lengths = sorted({window for window in self.windows if window is not None})
+        if len(lengths) > 1:
+            raise CompileError(
+                f"--masks: layers have windows of {lengths}; one mask holds for all layers with a window"
+            )
+        return lengths[0] if lengths else None
+
+    def heads_of(self, layer: int | None) -> int:
+        """Query heads of a layer."""
+        return self.layer_heads[layer] if self.layer_heads and layer is not None else self.num_heads
+
+    def blocks(self, layer: int) -> tuple[Block, ...]:
+        """Returns the blocks of a layer in order."""
+        return self.family.layer(self, layer)
+
+    def check(self) -> None:
+        """Raises CompileError if sizes do not fit together."""
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        if heads % kv_heads:
+            raise CompileError(f"num_attention_heads={heads} is not a multiple of num_key_value_heads={kv_heads}")
+        if self.head_dim % 2:
+            raise CompileError(f"head_dim={self.head_dim} is odd; RoPE rotates pairs")
+        if self.experts is not None:
+            self.experts.check()
+        if self.logit_cap is not None and self.logit_cap > _MAX_LOGIT:
+            raise CompileError(
+                f"config.json: final_logit_softcapping={self.logit_cap:g} is beyond {_MAX_LOGIT}, the largest logit of "
+                "fp16; leave it out"
+            )
+
+
+def padded_rows(rows: int) -> int:
+    """Returns `rows` rounded up to the block in which gate and up alternate."""
+    return -(-rows // BLOCK) * BLOCK
