@@ -69,7 +69,7 @@ def _chat(args: argparse.Namespace) -> int:
     package = open_package(args)
 
     from ..llm.engine import Engine
-    from ..llm.package import load_tokenizer
+    from ..llm.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
     engine = Engine.open(package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer)
@@ -152,7 +152,7 @@ class Chat:
 
     def _answer(self, question: str) -> None:
         """Asks, prints the answer, and remembers both; a question that cannot be asked is forgotten."""
-        from ..llm.package import encode_chat
+        from ..llm.tokenizer import encode_chat
         from .answering import answer, device_name, stats_line
 
         asked = [*self._messages, {"role": "user", "content": question}]

@@ -67,7 +67,7 @@ def prompt_of(args: argparse.Namespace, tokenizer_folder: Path) -> list[int]:
     if args.prompt is None:
         return list(range(3, 19))
 
-    from ..llm.package import encode_chat, load_tokenizer
+    from ..llm.tokenizer import encode_chat, load_tokenizer
 
     return encode_chat(load_tokenizer(tokenizer_folder), [{"role": "user", "content": args.prompt}], raw=True)
 

@@ -80,7 +80,7 @@ def _generate(args: argparse.Namespace) -> int:
     params = sampling_params(args, package.generation_defaults, logprobs=args.logprobs)
 
     from ..llm.engine import Engine
-    from ..llm.package import encode_chat, load_tokenizer
+    from ..llm.tokenizer import encode_chat, load_tokenizer
     from .answering import answer, device_name, show, stats_line
 
     tokenizer = load_tokenizer(package.tokenizer_folder)

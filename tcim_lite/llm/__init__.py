@@ -9,7 +9,7 @@ from .generate import GenerationStats, Generator, LanguageModel
 from .generation_defaults import GenerationDefaults
 from .kv_cache import cache_names, load_pair, share_kv_cache
 from .masks import Masks, attention_mask, mask_names, takes_masks
-from .package import Package, encode_chat, load_tokenizer
+from .package import Package
 from .ports import Lane, lanes_of
 from .prompt import (
     common_prefix,
@@ -23,6 +23,7 @@ from .prompt import (
 )
 from .sampling import Sampler
 from .text_stream import TextStream, print_answer
+from .tokenizer import encode_chat, load_tokenizer
 
 __all__ = [
     "GenerationDefaults",
