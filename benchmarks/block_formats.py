@@ -23,7 +23,8 @@ from tcim_lite.llm import encode_chat, load_tokenizer
 from tcim_lite.models.common.hidden_exponent import codes_of
 from tcim_lite.models.common.profiles import ACTIVATIONS
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
-from tcim_lite.models.reference import Reference, ReferenceCache, quantize_activations
+from tcim_lite.models.reference import Reference, ReferenceCache
+from tcim_lite.models.reference_arithmetic import quantize_activations
 
 ROOT = Path(__file__).parent.parent
 GROUP = 64

@@ -21,17 +21,20 @@ from .blocks import Attention, LayerScale, Mlp, MlpAndExperts, Moe, PerLayerInpu
 from .common import roles
 from .common.graph_builder import Clamp, Gelu
 from .common.hidden_exponent import codes_of
-from .common.packing import unpack
 from .common.roles import Role
 from .families import read_config
+from .reference_arithmetic import (
+    Array,
+    Floats,
+    attend,
+    float_product,
+    quantize_activations,
+    quantized_product,
+    sum_of_products,
+    unpacked,
+)
 
 _F32 = np.float32
-_GROUP = 64
-_LANES = 16  # partial sums of a reduction
-_KEY_BLOCK = 256  # cache rows merged at a time
-
-Array = NDArray[np.generic]
-Floats = NDArray[np.float32]
 
 
 @dataclass
@@ -69,7 +72,7 @@ class Reference:
             if entry.format == "dense":
                 self._vectors[entry.name] = np.frombuffer(data, entry.dtype).reshape(entry.shape).astype(_F32)
             else:
-                self._linears[entry.name] = _unpacked(data, entry.format, entry.shape)
+                self._linears[entry.name] = unpacked(data, entry.format, entry.shape)
 
     def run(self, token_ids: list[int], cache: ReferenceCache) -> Floats:
         """Appends tokens to the cache and returns the logits [tokens, V] of every one of them."""
@@ -137,7 +140,7 @@ class Reference:
         exps = chosen if block.order == "sigmoid" else np.exp(chosen - chosen[:, :1])
         if block.order == "softmax_topk":
             every = np.exp(logits - chosen[:, :1])
-            exps = exps / _sum_of_products(every, np.ones_like(every))[:, None]
+            exps = exps / sum_of_products(every, np.ones_like(every))[:, None]
         if block.order == "topk_softmax" or block.normalise:
             total = np.zeros(len(ids), _F32)
             for rank in range(ids.shape[1]):
@@ -167,7 +170,7 @@ class Reference:
         scaled = q.astype(_F32) * _F32(block.scale or 1 / np.sqrt(config.head_dim))
         sinks = self._vectors[roles.SINKS.name_of(layer)] if block.sinks else None
         rows = [
-            _attend(row, keys[: start + index + 1], values[: start + index + 1], block.window, sinks)
+            attend(row, keys[: start + index + 1], values[: start + index + 1], block.window, sinks)
             for index, row in enumerate(scaled)
         ]
         mixed = self._round(np.stack(rows)).reshape(len(x), -1)
@@ -186,10 +189,10 @@ class Reference:
         if expert is not None:
             codes, scales = codes[expert], None if scales is None else scales[expert]
         if scales is None:
-            acc = _float_product(x, codes)
+            acc = float_product(x, codes)
         else:
             activations, exponents = self._quantize(x.astype(_F32))
-            acc = _quantized_product(activations, exponents, codes, scales)
+            acc = quantized_product(activations, exponents, codes, scales)
         vector = None if bias is None else self._vectors.get(bias.name_of(layer))
         if vector is not None and expert is not None:
             vector = vector[expert]
@@ -200,7 +203,7 @@ class Reference:
 
     def _rms_norm(self, x: Array, role: Role, layer: int | None = None, of_epsilon: float = 1.0) -> Array:
         wide = x.astype(_F32)
-        mean = _sum_of_products(wide, wide) / _F32(wide.shape[-1])
+        mean = sum_of_products(wide, wide) / _F32(wide.shape[-1])
         factor = _F32(1) / np.sqrt(mean + _F32(self.config.rms_norm_eps * of_epsilon))
         return self._round(wide * factor[..., None] * self._vectors[role.name_of(layer)])
 
@@ -217,86 +220,3 @@ class Reference:
 
     def _round(self, x: Floats) -> Array:
         return np.clip(x, -65504, 65504).astype(np.float16) if self.dtype == np.float16 else x
-
-
-def quantize_activations(x: Floats) -> tuple[Floats, NDArray[np.int32]]:
-    """Codes [T, K] (integers held in fp32) and exponents [T, K / 64] of docs/numerics.md section 3."""
-    groups = x.reshape(len(x), -1, _GROUP)
-    amax = np.abs(groups).max(axis=2)
-    exponents = np.full(amax.shape, -30)
-    live = amax > 0
-    exponents[live] = np.clip(np.floor(np.log2(amax[live].astype(np.float64))).astype(int) - 6, -30, 9)
-    codes = np.clip(np.rint(np.ldexp(groups, -exponents[:, :, None])), -127, 127)
-    return codes.reshape(x.shape).astype(_F32), exponents
-
-
-def _unpacked(data: memoryview, fmt: str, shape: tuple[int, ...]) -> tuple[Array, Array | None]:
-    """As `unpack`; of experts with their axis in front."""
-    if len(shape) == 2:
-        return unpack(data, fmt, *shape)
-    each = np.frombuffer(data, np.uint8).reshape(shape[0], -1)
-    matrices, scales = zip(*(unpack(expert, fmt, *shape[1:]) for expert in each), strict=True)
-    return np.stack(matrices), None if scales[0] is None else np.stack(scales)
-
-
-def _quantized_product(activations: Array, exponents: Array, codes: Array, scales: Array) -> Floats:
-    factors = np.ldexp(1.0, scales.astype(np.int32)) if scales.dtype == np.int8 else scales.astype(np.float64)
-    weights = codes.astype(_F32)
-    acc = np.zeros((len(activations), len(codes)), _F32)
-    inputs = codes.shape[1] // scales.shape[1]  # that share a scale: all or half of a group of activations
-    for group in range(scales.shape[1]):
-        part = slice(group * inputs, (group + 1) * inputs)
-        dot = activations[:, part].astype(_F32) @ weights[:, part].T  # below 2^24: exact in any order
-        scale = np.ldexp(factors[:, group][None], exponents[:, group * inputs // _GROUP][:, None])
-        acc = (acc + dot.astype(np.float64) * scale).astype(_F32)
-    return acc
-
-
-def _float_product(x: Array, weights: Array) -> Floats:
-    acc = np.zeros((len(x), len(weights)), _F32)
-    wide_x, wide_w = x.astype(np.float64), weights.astype(np.float64)
-    for k in range(wide_x.shape[1]):
-        acc = (acc + wide_x[:, k, None] * wide_w[None, :, k]).astype(_F32)
-    return acc
-
-
-def _sum_of_products(a: Floats, b: Floats) -> Floats:
-    """Sum of a * b over the last axis: 16 partial sums by index mod 16, then a tree."""
-    missing = -a.shape[-1] % _LANES
-    a, b = (np.pad(part, [(0, 0)] * (part.ndim - 1) + [(0, missing)]) if missing else part for part in (a, b))
-    products = a.astype(np.float64) * b.astype(np.float64)
-    steps = products.reshape(*products.shape[:-1], -1, _LANES)
-    partial = np.zeros((*steps.shape[:-2], _LANES), _F32)
-    for step in range(steps.shape[-2]):
-        partial = (partial + steps[..., step, :]).astype(_F32)
-    for width in (8, 4, 2, 1):
-        partial = partial[..., :width] + partial[..., width : 2 * width]
-    return partial[..., 0]
-
-
-def _attend(q: Floats, keys: Floats, values: Floats, window: int | None, sinks: Floats | None) -> Floats:
-    """One row: q [heads, D] over the last `window` of keys and values [rows, heads, D] -> [heads, D]."""
-    first = 0 if window is None else max(len(keys) - window, 0)
-    best = np.full(len(q), -np.inf, _F32)
-    total, out = np.zeros_like(best), np.zeros_like(q)
-    for block in range(first // _KEY_BLOCK * _KEY_BLOCK, len(keys), _KEY_BLOCK):
-        seen = slice(max(block, first), block + _KEY_BLOCK)
-        block_keys, block_values = keys[seen], values[seen]
-        scores = _sum_of_products(np.broadcast_to(q, block_keys.shape), block_keys)  # [rows, heads]
-        peak = scores.max(axis=0)
-        weights = np.exp(scores - peak)
-        hidden = np.zeros((len(q), seen.start - block), _F32)  # the 16 sums go by the number of the row in its block
-        shares = np.concatenate((hidden, weights.T), axis=1)
-        weight_sum = _sum_of_products(shares, np.ones_like(shares))
-        mixed = np.zeros_like(q)
-        for row in range(len(weights)):
-            mixed = (mixed + weights[row, :, None].astype(np.float64) * block_values[row]).astype(_F32)
-        highest = np.maximum(best, peak)
-        old, new = np.exp(best - highest), np.exp(peak - highest)
-        total, out = total * old + weight_sum * new, out * old[:, None] + mixed * new[:, None]
-        best = highest
-    if sinks is not None:  # one more block, of one key without a value
-        highest = np.maximum(best, sinks)
-        old = np.exp(best - highest)
-        total, out = total * old + np.exp(sinks - highest), out * old[:, None]
-    return out / total[:, None]
