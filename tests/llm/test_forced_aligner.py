@@ -16,7 +16,7 @@ pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
-from safetensors.torch import load_file, save_file
+from sound_models import QWEN_NAMES, rename_tensors
 from test_oracle import assert_close, logit_bound, random_weights
 from test_qwen3_asr import AUDIO, SIZES, TEXT, ports
 
@@ -50,17 +50,7 @@ def folder(request, model, tmp_path_factory):
         inner |= {"model_type": "qwen3_forced_aligner", "classify_num": CLASSES}
         config["architectures"] = ["Qwen3ASRForConditionalGeneration"]
         (path / "config.json").write_text(json.dumps({**config, "thinker_config": inner}))
-        names = {
-            "model.multi_modal_projector.linear_": "thinker.audio_tower.proj",
-            "model.language_model.": "thinker.model.",
-            "model.": "thinker.",
-            "score.": "thinker.lm_head.",
-        }
-        tensors = {}
-        for name, tensor in load_file(path / "model.safetensors").items():
-            old = next(old for old in names if name.startswith(old))
-            tensors[names[old] + name.removeprefix(old)] = tensor
-        save_file(tensors, path / "model.safetensors")
+        rename_tensors(path, QWEN_NAMES)
     return path
 
 

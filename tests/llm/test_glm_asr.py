@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from llm_packages import LoadedPackage, compile_package
 
 import tcim_lite.runtime as rt
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("transformers.models.glmasr", reason="the oracle has no GLM-ASR")
-from safetensors.torch import load_file, save_file
-from test_oracle import assert_close, logit_bound, random_weights
+from sound_models import check_language_model, check_refused, rename_tensors
+from test_oracle import assert_close, random_weights
 
 AUDIO = {
     "num_mel_bins": 20,
@@ -57,9 +53,7 @@ def folder(request, model, tmp_path_factory):
     path = tmp_path_factory.mktemp("glm")
     model.save_pretrained(path)
     if request.param:
-        tensors = load_file(path / "model.safetensors")
-        names = {name: "model." + name.replace("language_model.model.", "language_model.") for name in tensors}
-        save_file({names[name]: tensor for name, tensor in tensors.items()}, path / "model.safetensors")
+        rename_tensors(path, {"language_model.model.": "model.language_model.", "": "model."})
     return path
 
 
@@ -86,13 +80,7 @@ def test_the_language_model_is_that_of_transformers(model, folder, tmp_path):
     for module, rows in ((loaded.prefill_module, 32), (loaded.decode_module, 1)):
         assert module.get_input_info("input_embeds").shape == (1, rows, 128)
         assert module.get_output_info("logits").shape == (1, 331)
-    tokens = np.random.default_rng(0).integers(0, 331, 50).tolist()
-    with torch.no_grad():
-        want = model(input_ids=torch.tensor([tokens])).logits[0].numpy()
-    bound = logit_bound(model.config.text_config)
-    assert_close(loaded.prefill(tokens[:32]), want[31], bound, "prefill")
-    for position in range(32, 50):
-        assert_close(loaded.decode(tokens[position], position), want[position], bound, f"decode at {position}")
+    check_language_model(model, loaded)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +96,4 @@ def test_the_language_model_is_that_of_transformers(model, folder, tmp_path):
     ],
 )
 def test_encoders_that_do_not_fit_are_refused(folder, tmp_path, changes, options, message):
-    config = json.loads((folder / "config.json").read_text())
-    config["audio_config"].update(changes)
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    (copy / "config.json").write_text(json.dumps(config))
-    (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
-    with pytest.warns(match="no tokenizer"), pytest.raises(CompileError, match=message):
-        compile_checkpoint(CompileOptions(checkpoint=copy, output=tmp_path / "out", **{**SIZES, **options}))
-    assert not (tmp_path / "out").exists()
+    check_refused(folder, tmp_path, changes, {**SIZES, **options}, message)

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
-from safetensors.torch import load_file, save_file
-from test_oracle import assert_close, logit_bound, random_weights
+from sound_models import QWEN_NAMES, check_language_model, check_refused, rename_tensors
+from test_oracle import assert_close, random_weights
 
 AUDIO = {
     "num_mel_bins": 20,
@@ -71,17 +71,7 @@ def folder(request, model, tmp_path_factory):
         inner = {key: config.pop(key) for key in ("audio_config", "text_config")}
         inner["text_config"]["rope_scaling"] = {"rope_type": "default", "mrope_section": [12, 10, 10]}
         (path / "config.json").write_text(json.dumps({**config, "thinker_config": inner}))
-        names = {
-            "model.multi_modal_projector.linear_": "thinker.audio_tower.proj",
-            "model.language_model.": "thinker.model.",
-            "model.": "thinker.",
-            "lm_head.": "thinker.lm_head.",
-        }
-        tensors = {}
-        for name, tensor in load_file(path / "model.safetensors").items():
-            old = next(old for old in names if name.startswith(old))
-            tensors[names[old] + name.removeprefix(old)] = tensor
-        save_file(tensors, path / "model.safetensors")
+        rename_tensors(path, QWEN_NAMES)
     return path
 
 
@@ -121,13 +111,7 @@ def test_the_encoder_is_that_of_transformers(model, folder, tmp_path, quant, lim
 
 def test_the_language_model_is_that_of_transformers(model, folder, tmp_path):
     loaded = LoadedPackage(compile_package(folder, tmp_path, quant="float32", **SIZES))
-    tokens = np.random.default_rng(0).integers(0, 331, 50).tolist()
-    with torch.no_grad():
-        want = model(input_ids=torch.tensor([tokens])).logits[0].numpy()
-    bound = logit_bound(model.config.text_config)
-    assert_close(loaded.prefill(tokens[:32]), want[31], bound, "prefill")
-    for position in range(32, 50):
-        assert_close(loaded.decode(tokens[position], position), want[position], bound, f"decode at {position}")
+    check_language_model(model, loaded)
 
 
 @pytest.mark.parametrize(
@@ -142,15 +126,7 @@ def test_the_language_model_is_that_of_transformers(model, folder, tmp_path):
     ],
 )
 def test_encoders_that_do_not_fit_are_refused(folder, tmp_path, changes, options, message):
-    config = json.loads((folder / "config.json").read_text())
-    config.get("thinker_config", config)["audio_config"].update(changes)
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    (copy / "config.json").write_text(json.dumps(config))
-    (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
-    with pytest.warns(match="no tokenizer"), pytest.raises(CompileError, match=message):
-        compile_checkpoint(CompileOptions(checkpoint=copy, output=tmp_path / "out", **{**SIZES, **options}))
-    assert not (tmp_path / "out").exists()
+    check_refused(folder, tmp_path, changes, {**SIZES, **options}, message)
 
 
 def test_other_models_have_no_frames(tmp_path):
