@@ -93,7 +93,7 @@ def test_first_row_is_the_identity() -> None:
 @pytest.mark.parametrize(
     ("scaling", "message"),
     [
-        ({"rope_type": "proportional"}, "'proportional' is not supported; supported are default"),
+        ({"rope_type": "spiral"}, "'spiral' is not supported; supported are default"),
         ({"rope_type": "linear"}, "needs a positive 'factor', got None"),
         ({"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4}, "'low_freq_factor'"),
         ({"rope_type": "longrope", "short_factor": [1.0]}, "'short_factor' with 4 numbers, got 1"),
