@@ -170,7 +170,7 @@ def _open(folder: str | Path, name: str | None) -> Package:
     try:
         package = Package.open(folder, name)
     except ValueError as error:
-        raise ArgumentError(str(error).replace("name=", "--name")) from error
+        raise ArgumentError(str(error)) from error
     for path in (package.prefill_path, package.decode_path):
         if not path.is_file():
             raise FileNotFoundError(

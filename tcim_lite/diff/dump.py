@@ -71,11 +71,14 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
         raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
     if lanes_of(prefill)[0].layer_inputs is not None:
         raise ArgumentError(f"{package.folder}: per-layer inputs are dumped of recorded calls alone; give --recording")
-    if lanes_of(prefill)[0].carried:
+    if carried := lanes_of(prefill)[0].carried:
         raise ArgumentError(
-            f"{package.folder}: states of linear attention are dumped of recorded calls alone; give --recording"
+            f"{package.folder}: graphs that take {carried[0]} are dumped of recorded calls alone; give --recording"
         )
-    embedding = package.embedding_for(prefill)
+    try:
+        embedding = package.embedding_for(prefill)
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
     graphs = [Watched(prefill, package.prefill_path), Watched(decode, package.decode_path)]
     inputs = [graphs[0].graph.values[id_] for id_ in graphs[0].graph.inputs]
     length = inputs[0].shape[1]

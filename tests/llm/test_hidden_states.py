@@ -9,6 +9,7 @@ import pytest
 from llm_packages import compile_package
 
 import tcim_lite.runtime as rt
+from tcim_lite.cli import main
 from tcim_lite.hmm import read
 from tcim_lite.models.common.errors import CompileError, CompileWarning
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
@@ -100,11 +101,13 @@ def test_stages_give_the_same_bits(tmp_path):
     assert np.array_equal(last.get_output("hidden_states").numpy(), want)
 
 
-def test_programs_that_need_logits_say_so(tmp_path):
+def test_programs_that_need_logits_say_so(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen2"].tiny_config))
     package = compile_package(tmp_path, tmp_path / "out", random_weights=True, **SIZES)
     with pytest.raises(ValueError, match=r"return hidden states.*compiled with --hidden-states"):
         package.embedding_for(rt.load(package.prefill_path))
+    assert main(["dump", str(package.folder), "-o", str(tmp_path / "dump"), "--tokens", "1,2,3"]) == 2
+    assert "error: the graphs of qwen2" in capsys.readouterr().err
     assert json.loads(read(package.decode_path).custom_msg)["hidden_states"] is True
     for other in ({"argmax": True}, {"mtp": True}, {"draft_layers": 1}):
         with pytest.raises(CompileError, match="--hidden-states with --argmax, --mtp, --draft"):

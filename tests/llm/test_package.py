@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tcim_lite.bench import measure_package
+from tcim_lite.errors import ArgumentError
 from tcim_lite.llm import Package
 
 
@@ -45,12 +47,16 @@ def test_a_folder_of_other_graphs_is_told_what_it_holds(folder):
         Package.open(folder("detector.hmm"))
     with pytest.raises(FileNotFoundError, match=r"package b in .*, found a_decode\.hmm, a_prefill\.hmm"):
         Package.open(folder("a_prefill.hmm", "a_decode.hmm"), "b")
+    with pytest.raises(FileNotFoundError, match=r"c_prefill alone is a forced aligner's, run it with"):
+        Package.open(folder("c_encode.hmm", "c_prefill.hmm"), "c")
 
 
 def test_one_of_several_packages_must_be_named(folder):
     path = folder(*(f"{name}_{stage}.hmm" for name in ("a", "b") for stage in ("prefill", "decode")))
     with pytest.raises(ValueError, match="several packages \\(a, b\\)"):
         Package.open(path)
+    with pytest.raises(ArgumentError, match=r"say which with --name, in Python name=$"):
+        measure_package(path)
     assert Package.open(path, "b").prefill_path == path / "b_prefill.hmm"
 
 

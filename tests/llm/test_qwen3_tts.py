@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tcim_lite.runtime as rt
+from tcim_lite.cli import main
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
@@ -86,7 +87,7 @@ def run(module: rt.Module, rows: np.ndarray, valid: int, number: int | None) -> 
     return [module.get_output(module.get_output_name(at)).numpy() for at in range(module.get_num_outputs())]
 
 
-def test_graphs_files_and_embeddings_are_the_vendors(oracle, folder, tmp_path):
+def test_graphs_files_and_embeddings_are_the_vendors(oracle, folder, tmp_path, capsys):
     """Positions and names as its Python and C++ programs use them, files as its build names them."""
     output = compiled(folder, tmp_path, quant="w8a8h1_sefp")
     parts = ("talker", "code_predictor")
@@ -107,6 +108,9 @@ def test_graphs_files_and_embeddings_are_the_vendors(oracle, folder, tmp_path):
             assert found == (["logits", "past_hidden"] if part == "talker" else ["logits"])
             assert tuple(module.get_output_info("logits").shape) == (1, 1, sizes["vocab_size"])
     assert tuple(module.get_input_info("generate_steps").shape) == (1,)
+    dump = ["dump", str(output), "--name", f"{NAME}_code_predictor", "-o", str(tmp_path / "dump")]
+    assert main(dump) == 2
+    assert "graphs that take generate_steps are dumped of recorded calls alone" in capsys.readouterr().err
 
     hmquant = output / "hmquant"
     codes = torch.load(hmquant / "quant_embedding_code_predictor.pt")
