@@ -87,7 +87,8 @@ def generator(package: Package, device: int, kind: str) -> Generator:
     return Generator(prefill, decode, package.embedding_for(prefill))
 
 
-def compare(package: Package, quant: str) -> bool:
+def compare(package: Package, quant: str, wider: int = 1) -> bool:
+    """Whether logits agree within the limit, `wider` times that where the model makes differences larger."""
     cpu, gpu = generator(package, 1, "cpu"), generator(package, 0, "cuda")
     tokens = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], 240).tolist()
     pairs = [(cpu.prefill(tokens[:200]), gpu.prefill(tokens[:200]))]
@@ -100,8 +101,8 @@ def compare(package: Package, quant: str) -> bool:
         if first - second > 2 * difference:
             decided += 1
             equal += int(ours.argmax() == theirs.argmax())
-    good = bool(worst <= LIMITS[quant]) and equal == decided
-    limit = LIMITS[quant]
+    limit = wider * LIMITS[quant]
+    good = bool(worst <= limit) and equal == decided
     print(f"{package.name} {quant}: logits within {worst:.2e} (limit {limit}), greedy {equal} of {decided} decided")
     return good
 
@@ -173,8 +174,10 @@ def main() -> None:
         # logits by 0.1 to 0.9 of the largest, on the CPU alone, and those of Gemma 3 by 0.07. float32 is not chaotic.
         chaotic = ("gemma4", "gpt_oss", "laguna", "minicpmv4_6", "mixtral", "qwen3_5", "qwen3_5_moe", "qwen3_next")
         quants = ("float32",) if family in chaotic else ("float32", "float16" if family == "gemma3" else "w4a8h0_ssfp")
+        # Gemma 4 does not scale its scores, so that its softmaxes, and differences, are larger.
+        wider = 5 if family == "gemma4" else 1
         for quant in quants:
-            good &= compare(package_of(args.folder, quant, family), quant)
+            good &= compare(package_of(args.folder, quant, family), quant, wider)
     good &= compare(package_of(args.folder, "float16", "qwen3_5"), "float16")  # states of 16 bits
     for family, quant in (("qwen3_5", "float32"), ("qwen3_5", "float16"), ("qwen3_5_moe", "float32")):
         good &= compare_mtp(package_of(args.folder / "mtp", quant, family, mtp=True), quant)
