@@ -33,6 +33,16 @@ class Experts:
     inner: int
     shared: int | None = None
 
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Experts:
+        """Returns what keys of Qwen's spelling say, which other families have as well."""
+        return cls(
+            count=values["num_experts"],
+            chosen=values["num_experts_per_tok"],
+            inner=values["moe_intermediate_size"],
+            shared=values.get("shared_expert_intermediate_size"),
+        )
+
     @property
     def padded_inner(self) -> int:
         """`inner` rounded up as `ModelConfig.padded_intermediate` is."""

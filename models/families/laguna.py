@@ -82,15 +82,6 @@ def _local_rope(raw: Mapping[str, Any], head_dim: int) -> Rope:
     return replace(rope, head_dim=read_rotary_dim({}, rope.scaling, 1.0, head_dim))
 
 
-def _experts(values: Mapping[str, Any]) -> Experts:
-    return Experts(
-        count=values["num_experts"],
-        chosen=values["num_experts_per_tok"],
-        inner=values["moe_intermediate_size"],
-        shared=values["shared_expert_intermediate_size"],
-    )
-
-
 def _gate_up(of: str) -> Tensors:
     return Tensors("alternate", (f"{of}.gate_proj.weight", f"{of}.up_proj.weight"))
 
@@ -134,7 +125,7 @@ FAMILY = Family(
         roles.SHARED_DOWN: Tensors("plain", (f"{_SHARED}.down_proj.weight",)),
     },
     contract=replace(CONTRACT, masks=(Port("local_attention_mask", "sliding_attention_mask", ""),)),
-    experts=_experts,
+    experts=Experts.read,
     folded=_folded,
     rotary=1.0,
     rope_scaling={"rope_type": "default", "rope_theta": 500000.0, "partial_rotary_factor": 0.5},

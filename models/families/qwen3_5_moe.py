@@ -21,15 +21,6 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return qwen3_5.mixer(config, layer), Moe(order="softmax_topk", normalise=True)
 
 
-def _experts(values: Mapping[str, Any]) -> Experts:
-    return Experts(
-        count=values["num_experts"],
-        chosen=values["num_experts_per_tok"],
-        inner=values["moe_intermediate_size"],
-        shared=values["shared_expert_intermediate_size"],
-    )
-
-
 def _gate_up(of: str) -> Tensors:
     return Tensors("alternate", (f"{of}.gate_proj.weight", f"{of}.up_proj.weight"))
 
@@ -57,7 +48,7 @@ FAMILY = replace(
         Key("shared_expert_intermediate_size", absent=512),
     ),
     layer=_layer,
-    experts=_experts,
+    experts=Experts.read,
     halved_experts=True,
     tensors={
         **_DENSE.tensors,

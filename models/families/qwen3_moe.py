@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common import roles
 from ..common.config_keys import Key
@@ -22,12 +19,6 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     attention = Attention(qk_norm=True, qkv_bias=bias, out_bias=bias, window=config.windows[layer])
     sparse = layer not in config.flags["mlp_only_layers"] and (layer + 1) % config.flags["decoder_sparse_step"] == 0
     return attention, Moe(order="softmax_topk", normalise=config.flags["norm_topk_prob"]) if sparse else Mlp()
-
-
-def _experts(values: Mapping[str, Any]) -> Experts:
-    return Experts(
-        count=values["num_experts"], chosen=values["num_experts_per_tok"], inner=values["moe_intermediate_size"]
-    )
 
 
 FAMILY = Family(
@@ -58,7 +49,7 @@ FAMILY = Family(
     },
     contract=CONTRACT,
     gguf=Gguf(arch="qwen3moe"),
-    experts=_experts,
+    experts=Experts.read,
     tiny={
         **TINY,
         "head_dim": 64,
