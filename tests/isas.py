@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 _AVX2 = {"avx2", "fma", "f16c"}
@@ -22,3 +25,13 @@ def cpu_has(isa: str) -> bool:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     return FLAGS[isa] <= set(flags.split())
+
+
+def bytes_by_isa(program: str, *arguments: object) -> set[bytes]:
+    """What a program in Python writes with each set of kernels that this CPU has, and with three threads."""
+    written = set()
+    for isa, threads in [(isa, "1") for isa in FLAGS if cpu_has(isa)] + [("", "3")]:
+        env = os.environ | {"TCIM_LITE_THREADS": threads} | ({"TCIM_LITE_ISA": isa} if isa else {})
+        command = [sys.executable, "-P", "-c", program, *map(str, arguments)]
+        written.add(subprocess.run(command, env=env, capture_output=True, check=True, timeout=120).stdout)
+    return written
