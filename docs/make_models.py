@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tcim_lite.hmm.weight_format import LAYOUTS
 from tcim_lite.models.blocks import DeltaNet
+from tcim_lite.models.blocks.attention import unit_norms
 from tcim_lite.models.common.four_bit import METHODS
 from tcim_lite.models.common.profiles import profile_for
 from tcim_lite.models.common.rope import ROPE_TYPES
@@ -114,12 +115,17 @@ def page() -> str:
 
 def token_bytes(config: ModelConfig, quant: str) -> int:
     """Bytes of weights that a decode step of one token reads."""
+    profile = profile_for(quant)
+    element = {"float16": 2, "float32": 4}[profile.tensor_dtype]
     blocks = [block for layer in range(config.num_layers) for block in config.blocks(layer)]
-    total = 4.0 * max((block.keys for block in blocks if isinstance(block, DeltaNet)), default=0)  # which all share
-    for spec in weight_specs(config, profile_for(quant)):
+    # Computed ones, which all layers share.
+    total = 4.0 * max((block.keys for block in blocks if isinstance(block, DeltaNet)), default=0)
+    total += 4 * sum(unit_norms(config)) + element * (config.logit_cap is not None)
+    for spec in weight_specs(config, profile):
         chosen = config.experts.chosen if config.experts else 1
         if not isinstance(spec, LinearSpec):
-            total += 4 * math.prod(spec.shape) / (spec.experts or 1) * (chosen if spec.experts else 1)
+            each = element if spec.role.kind == "factors" else 4
+            total += each * math.prod(spec.shape) / (spec.experts or 1) * (chosen if spec.experts else 1)
             continue
         *experts, outputs, inputs = spec.shape
         each = -(-outputs // 16) * LAYOUTS[spec.format].block_bytes(inputs)

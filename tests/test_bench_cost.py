@@ -170,9 +170,12 @@ def test_the_table_of_models_counts_what_a_package_reads(tmp_path, family):
     assert module.token_bytes(read, "w4a8h0_ssfp") == weight_bytes(decode)
     # The first token reads its own row of every cache, keys and values in float16, and nothing else of the slot.
     row = 2 * read.num_kv_heads * read.head_dim * 2
-    blocks = [block for layer in range(read.num_layers) for block in read.blocks(layer)]
-    caches = sum(isinstance(block, Attention) for block in blocks)
-    assert cost_of(decode, 0).read_bytes == weight_bytes(decode) + caches * row
+    attentions = [
+        block for layer in range(read.num_layers) for block in read.blocks(layer) if isinstance(block, Attention)
+    ]
+    # And, where layers with a window take a mask, all of its columns.
+    masked = sum(block.window is not None for block in attentions) if read.family.contract.local_mask else 0
+    assert cost_of(decode, 0).read_bytes == weight_bytes(decode) + len(attentions) * row + masked * 16 * 2
 
 
 @pytest.mark.parametrize("quant", ["w8a8h1_sefp", "float16"])
