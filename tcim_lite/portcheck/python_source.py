@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .api import CLASSES, DISTINCT, PYTHON, RESULTS, Entry, unknown
 from .findings import Place, Use
-from .scopes import Scope, Type, Unnamed, bound_by, bound_in
+from .scopes import Scope, Type, Unnamed, bound_by, bound_in, root_of
 
 _OTHER_MODULES = {"pydev_ctrl": "dev_ctrl"}
 _PASSES = 4  # types follow from types; longer chains stay unknown
@@ -115,8 +115,9 @@ class PythonFile:
                 if isinstance(kind, str):
                     self._bind(ast.Name(name), f"list:{kind}", scope)
             case ast.Attribute(value=ast.Name() | ast.Attribute() as value, attr=attribute) if attribute in DISTINCT:
-                # Whatever has `set_dummy_tensors` is an Option.
-                if self.type_of(value, scope) is None and _root(value) not in ("np", "numpy", "torch"):
+                # Whatever has `set_dummy_tensors` is an Option, but for `self`: any class may have such names.
+                known = self.type_of(value, scope) is not None or ast.unparse(value) == "self"
+                if not known and root_of(value) not in ("np", "numpy", "torch"):
                     self._bind(value, DISTINCT[attribute], scope)
             case _ if (bound := bound_by(node)) is not None:
                 self._bind(ast.Name(bound), None, scope)
@@ -142,10 +143,10 @@ class PythonFile:
 
     def _home(self, target: ast.expr, scope: Scope) -> Scope:
         """Where a name is kept: `self.x` with the class."""
-        while scope.own and _root(target) not in scope.own and scope.parent is not None:
+        while scope.own and root_of(target) not in scope.own and scope.parent is not None:
             scope = scope.parent
         owner = scope.owner
-        return owner if owner is not None and _root(target) == "self" and isinstance(target, ast.Attribute) else scope
+        return owner if owner is not None and root_of(target) == "self" and isinstance(target, ast.Attribute) else scope
 
     # -- types
 
@@ -159,7 +160,7 @@ class PythonFile:
                 if own is not None:
                     return own
                 base = self.type_of(value, scope)
-                if base is None and _root(node) == "self" and isinstance(value, ast.Name):
+                if base is None and root_of(node) == "self" and isinstance(value, ast.Name):
                     owner = scope.owner
                     base = f"new:{owner.name}" if owner is not None else None
                 return self._attribute(base, attribute)
@@ -199,7 +200,7 @@ class PythonFile:
         if holder is None:
             return False
         while inner is not holder and inner.parent is not None:
-            if _root(node) in inner.bound:
+            if root_of(node) in inner.bound:
                 return True
             inner = inner.parent
         return name in holder.mixed
@@ -266,12 +267,6 @@ class PythonFile:
 
 def _private(kind: str) -> bool:
     return kind.rpartition(".")[2].startswith("_")
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _module(name: str) -> str | None:

@@ -71,5 +71,12 @@ def bound_in(function: Function) -> frozenset[str]:
     return frozenset(names)
 
 
+def root_of(node: ast.expr) -> str:
+    """The name that an expression begins with, "self" of `self.x[0].y()`, or nothing."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def _parameters(function: Function | ast.Lambda) -> set[str]:
     return {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tcim_lite.portcheck import check
+from tcim_lite.portcheck.api import DISTINCT
 
 
 def test_an_import_inside_a_function_is_one_of_the_api(tmp_path):
@@ -20,6 +21,27 @@ class Runner:
     (tmp_path / "program.py").write_text(text)
     report = check([tmp_path / "program.py"])
     assert {use.name for use in report.uses} == {"load", "Module.get_input_name", "Module.get_num_inputs"}
+
+
+def test_a_class_may_have_a_method_of_a_name_of_the_api(tmp_path):
+    """Such as `get_input_names`: what else the class has is then not asked of the API."""
+    text = """
+import tcim_lite.runtime as rt
+
+class Chat:
+    def __init__(self, path):
+        self.clock = Clock()
+        self.clock.start()
+        self.module = rt.load(path)
+        self.names = self.METHOD()
+
+    def METHOD(self):
+        return [self.module.get_input_name(i) for i in range(self.module.get_num_inputs())]
+"""
+    for method in DISTINCT:
+        (tmp_path / "program.py").write_text(text.replace("METHOD", method))
+        report = check([tmp_path / "program.py"])
+        assert {use.name for use in report.uses} == {"load", "Module.get_input_name", "Module.get_num_inputs"}, method
 
 
 @pytest.mark.parametrize(
