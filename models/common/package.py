@@ -25,6 +25,7 @@ _COPIED = (
     "generation_config.json",
     "chat_template.jinja",
     "preprocessor_config.json",
+    "video_preprocessor_config.json",
     "chat_template.json",
     "processor_config.json",
 )

@@ -77,6 +77,16 @@ def test_files_that_no_longer_fit_go_from_the_root_as_well(tmp_path):
     assert (tmp_path / "out" / "config.json").is_file()
 
 
+@pytest.mark.parametrize("name", ["preprocessor_config.json", "video_preprocessor_config.json"])
+def test_the_processors_of_images_and_videos_are_copied(tmp_path, name):
+    """Programs for images read them from the folder of the tokenizer."""
+    checkpoint = shutil.copytree(DEMO_CHECKPOINT, tmp_path / "checkpoint")
+    (checkpoint / name).write_text('{"patch_size": 16}')
+    package = compile_package(checkpoint, tmp_path / "out")
+    for folder in (package.folder, package.tokenizer_folder):
+        assert (folder / name).read_text() == '{"patch_size": 16}'
+
+
 def test_end_tokens_are_one_or_several(defaults_of):
     assert defaults_of().stop_tokens == frozenset()
     assert defaults_of(config={"eos_token_id": 7}).stop_tokens == {7}
