@@ -1,4 +1,4 @@
-"""Stand-ins for modules that demos of speech models import: a monitor of memory, and one name of the quantiser."""
+"""Stand-ins for modules that demos import: a monitor of memory, a lock of a device, and one name of the quantiser."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from hmatc.utils.monitor import ProcessMemoryMonitor
+from tcim.test_utils.utils import DeviceLock
 from xhquant.api import HMONNXInference
 
 
@@ -53,3 +54,35 @@ def test_the_quantiser_is_imported_but_not_used():
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
     assert done.returncode == 1
     assert "ImportError: cannot import 'create_quant_config': xhquant quantises models" in done.stderr
+
+
+HOLDER = """
+import sys
+from tcim.test_utils.utils import DeviceLock
+with DeviceLock("xh2", 0, "other"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_device_is_locked_for_one_process_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)  # what it found before
+    start = [sys.executable, "-P", "-c", HOLDER]
+    with DeviceLock("xh2", 0, "demo") as lock, DeviceLock("xh2", 1):  # devices are apart
+        assert lock.path.parent == tmp_path
+        with pytest.raises(RuntimeError, match="already locked by this object"):
+            lock.__enter__()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        other = subprocess.Popen(start, **pipes)
+        says = other.stderr.readline()
+        assert f"waiting for {lock.path}" in says
+        assert says.rstrip().endswith(" demo")
+    try:
+        assert other.stdout.readline() == "held\n"
+    finally:
+        other.kill()
+        other.communicate()
+    with DeviceLock("xh2", 0), pytest.raises(IndexError, match="device 99 does not exist"):  # free after a kill
+        DeviceLock("xh2", 99)
