@@ -17,7 +17,7 @@ from .common.config_rules import vision_config
 from .common.errors import CompileError
 from .common.roles import Role
 from .family import Tensors
-from .tower import MERGER_ROLES, STACK_ROLES
+from .tower import MERGER_ROLES, STACK_ROLES, TowerSizes
 
 WINDOW = 4  # patches of a window: two rows of two
 _RESAMPLER_HEAD = 128
@@ -94,25 +94,10 @@ _KEYS: tuple[Key | Only, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StripConfig:
-    """Sizes of a tower: the values of its keys, and the width of the language model."""
+class StripConfig(TowerSizes):
+    """Sizes of a tower, and what follows from them."""
 
     tower: StripTower
-    values: Mapping[str, Any]
-    width: int
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values[key]
-
-    @property
-    def hidden(self) -> int:
-        """Width of a patch between the layers."""
-        return int(self["hidden_size"])
-
-    @property
-    def patch_inputs(self) -> int:
-        """Numbers of a patch."""
-        return int(3 * self["patch_size"] ** 2)
 
     @property
     def side(self) -> int:

@@ -95,6 +95,27 @@ _KEYS: tuple[Key | Only, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TowerSizes:
+    """What towers know of whose patches a program cuts: the values of their keys, and the language model's width."""
+
+    values: Mapping[str, Any]
+    width: int
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    @property
+    def hidden(self) -> int:
+        """Width of a patch between the layers."""
+        return int(self["hidden_size"])
+
+    @property
+    def patch_inputs(self) -> int:
+        """Numbers of a patch."""
+        return int(3 * self["patch_size"] ** 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TowerConfig:
     """Sizes of a tower: the values of its keys."""
 
