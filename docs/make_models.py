@@ -19,6 +19,7 @@ from tcim_lite.models.speech import qwen3_tts, whisper
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
 TOWERS = {
     "image": "images of one size",
+    "cut": "images of some sizes, as patches",
     "gear": "any image, in gears, or images of one size",
     "strip": "any image, in slices",
     "patches": "any image",
@@ -51,6 +52,7 @@ prediction](compile.md#multi-token-prediction). These tests take all families fr
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
 | three positions and deepstack, against transformers | `llm/test_vision_language.py`, `llm/test_axes.py` |
 | vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py`, `llm/test_strip_tower.py` |
+| vision towers that take patches, against transformers | `llm/test_cut_tower.py` |
 | vision tower of Gemma 4, against transformers | `llm/test_gemma_vision.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,20 +39,26 @@ class Tower:
     """The vision tower of a family.
 
     Attributes:
-        takes: What a graph is made for: images of one size, or any image of up to so many tokens, a gear.
+        takes: What a graph is made for: images of one size, these as patches that the program has cut, or any image of
+            up to so many tokens, a gear.
         keys: Of `vision_config`, beside those that all towers have.
         norm: Of every norm.
         function: Of the MLPs, an op; None for silu of a gate.
+        steepness: As `EncoderMlp.steepness`.
         patch_bias: The patch embedding has a bias.
         learned: Patches have learned positions, a square table that is resized to the grid of an image.
         tensors: Where every weight comes from, without what the names of all vision tensors begin with.
         mean: Of colours, each 0 to 1, which a graph for images of one size subtracts.
         deviation: By which it then divides.
         gears: Of one that takes any image, in tokens, unless the user says otherwise.
+        sizes: Of one that takes cut images, height and width in pixels, likewise.
+        file_end: What the names of files of such a one end in, with the size and the frames of a patch in it.
+        lists_sizes: Programs look for a file that lists them.
+        usual_keys: Makes the keys of the other towers of a `vision_config` that spells them in another way.
         tiny: A `vision_config` for tests, of a model that is as wide as the family's tiny one.
     """
 
-    takes: Literal["image", "gear"]
+    takes: Literal["image", "cut", "gear"]
     keys: tuple[Key | Only, ...]
     norm: Norm
     function: str | None
@@ -63,6 +69,11 @@ class Tower:
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     deviation: tuple[float, float, float] = (0.5, 0.5, 0.5)
     gears: tuple[int, ...] = ()
+    sizes: tuple[tuple[int, int], ...] = ()
+    file_end: str = ""
+    lists_sizes: bool = False
+    steepness: float = 1.0
+    usual_keys: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
     def read(self, raw: Mapping[str, Any], width: int, title: str) -> TowerConfig:
         """Reads the `vision_config` of a parsed `config.json`, of a language model with hidden states of `width`.
@@ -70,7 +81,7 @@ class Tower:
         Raises:
             CompileError: It is missing, or a value is missing, malformed or not supported.
         """
-        section = vision_config(raw, title)
+        section = self.usual_keys(vision_config(raw, title))
         rope = section.get("rope_parameters") or {}
         if not isinstance(rope, Mapping):
             raise CompileError(f"vision_config: rope_parameters must be an object, got {rope!r:.40}")
@@ -165,7 +176,13 @@ class TowerConfig:
         windowed = self.windowed and layer not in self["fullatt_block_indexes"]
         return (
             EncoderAttention(hidden=hidden, heads=self["num_heads"], norm=norm, windowed=windowed),
-            EncoderMlp(hidden=hidden, inner=self["intermediate_size"], norm=norm, function=self.tower.function),
+            EncoderMlp(
+                hidden=hidden,
+                inner=self["intermediate_size"],
+                norm=norm,
+                function=self.tower.function,
+                steepness=self.tower.steepness,
+            ),
         )
 
     def merger(self, stacked: bool = False) -> Merger:

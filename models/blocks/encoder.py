@@ -182,12 +182,14 @@ class EncoderMlp:
         inner: Of what lies between.
         norm: Before it.
         function: Of the elements between, an op; None for silu of a gate, which multiplies them.
+        steepness: f(x) is function(steepness * x) / steepness; both factors are in the weights.
     """
 
     hidden: int
     inner: int
     norm: Norm
     function: str | None
+    steepness: float = 1.0
 
     @property
     def padded(self) -> int:
@@ -198,9 +200,9 @@ class EncoderMlp:
         """Yields its weights in the order of use."""
         rows = (self.inner,) if self.function else (self.inner, self.inner)
         yield from self.norm.weights(self.hidden, roles.MLP_NORM, roles.MLP_NORM_BIAS)
-        yield Weight(roles.UP, rows, self.hidden, multiple=GROUP)
-        yield Weight(roles.UP_BIAS, rows, multiple=GROUP)
-        yield Weight(roles.DOWN, (self.hidden,), self.inner, self.padded)
+        yield Weight(roles.UP, rows, self.hidden, multiple=GROUP, scale=self.steepness)
+        yield Weight(roles.UP_BIAS, rows, multiple=GROUP, scale=self.steepness)
+        yield Weight(roles.DOWN, (self.hidden,), self.inner, self.padded, scale=1 / self.steepness)
         yield Weight(roles.DOWN_BIAS, (self.hidden,))
 
     def lower(self, part: EncoderPart, x: Ref, layer: int) -> Ref:

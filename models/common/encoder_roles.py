@@ -58,4 +58,5 @@ POSITIONS = Role("encoder_positions", "encoder.positions", "linear")  # a table,
 COLOUR_SHIFT, COLOUR_SCALE = "encoder.colour_shift", "encoder.colour_scale"
 # Computed tables [positions, head_dim / 4] of cos and sin, and those of queries, which have the scale of the scores.
 ROPE = ("encoder.rope.cos", "encoder.rope.sin", "encoder.rope.query_cos", "encoder.rope.query_sin")
+ZEROS = "encoder.zeros"  # [1, 1, n], behind the numbers of a patch up to whole groups of a quantised weight
 ONE = "encoder.one"  # [1, 1, 1, 1], 1: what a query gives to the mask of the keys

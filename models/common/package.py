@@ -39,6 +39,7 @@ EMBEDDING_SUFFIXES = (".bin", ".pt")
 TOKENIZER_DIR = Path("tokenizer")
 HF_CONFIG_DIR = EMBEDDING.with_name("hf_config")  # where some programs of the vendor look for the same files
 LAYER_TABLE = EMBEDDING.with_name("per_layer_input_embedding")  # without suffix
+VISION_SIZES = EMBEDDING.with_name("mineru_visual_buckets.json")  # of the images that vision graphs are for
 # Of a disk, of the user, and of the process (`ulimit -f`).
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -95,7 +96,7 @@ def staged_package(output: Path, owned: re.Pattern[str], *, of_a_network: bool =
 
 
 def _embeddings_in(output: Path) -> Iterator[Path]:
-    yield LAYER_TABLE.with_suffix(".pt")
+    yield from (LAYER_TABLE.with_suffix(".pt"), VISION_SIZES)
     for suffix in EMBEDDING_SUFFIXES:
         yield EMBEDDING.with_suffix(suffix)
         for first, second in ROLE_EMBEDDINGS.values():

@@ -20,6 +20,9 @@ from .graph_specs import GraphSpec
 from .mtp_graph import build_mtp_graph
 from .prepare import PreparedModel
 
+# Behind `_visual`: tokens of a gear, what a token is made of, or the size of images.
+_OF_VISION = r"(_m\d+|_\d+x|(_\d+)(x\d+){1,2})"
+
 
 def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
     """Returns what matches the name of every graph and weights file that a package called `name` may have.
@@ -30,7 +33,7 @@ def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
     # NAME_draft_prefill.hmm and NAME_encoder.hmm are how earlier versions called NAME_prefill_draft.hmm and
     # NAME_encode.hmm.
     graphs = (
-        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+|_\d+x)?\.hmm|"
+        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual{_OF_VISION}?\.hmm|"
         r"_encoder?\.hmm|_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
     )
     graphs = "|".join([graphs, *(rf"_{network}\.hmm" for network in networks)])
@@ -50,7 +53,7 @@ def check_neighbours(output: Path, name: str) -> None:
     for end in ("_visual", "_encode", "_encoder"):
         other, whole = name + end, name.removesuffix(end)
         is_whole = files & {f"{other}_{stage}.hmm" for stage in ("prefill", "decode")}
-        is_part = whole != name and any(re.fullmatch(rf"{re.escape(name)}(_m\d+|_\d+x)?\.hmm", file) for file in files)
+        is_part = whole != name and any(re.fullmatch(rf"{re.escape(name)}{_OF_VISION}?\.hmm", file) for file in files)
         if is_whole or is_part:
             raise CompileError(
                 f"{output} holds a package {(other if is_whole else whole)!r}, which has files of the same names as a "

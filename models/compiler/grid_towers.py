@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightEntry
+from tcim_lite.hmm.weight_format import GROUP
 from tcim_lite.image_grid import table_corners
 
 from ..blocks import Deepstack
@@ -48,7 +49,7 @@ class GridPlan:
         return tuple(self.graphs)
 
     def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
-        return _weights(self.config, profile, any(spec.patches for spec in self.graphs.values()))
+        return _weights(self.config, profile)
 
     def tables(self) -> list[LinearSpec]:
         return [_positions(self.config)] if self.config.tower.learned else []
@@ -70,13 +71,33 @@ class GridPlan:
             "spatial_merge_size": config["spatial_merge_size"],
             "temporal_patch_size": config["temporal_patch_size"],
         }
-        if spec.patches is not None:
+        if spec.cut:
+            height, width = self._pixels(spec)
+            message |= {"image_height": height, "image_width": width, "tokens": spec.tokens(config)}
+        elif spec.patches is not None:
             message |= {"image_mean": list(config.tower.mean), "image_std": list(config.tower.deviation)}
         else:
             message |= {"tokens": spec.tokens(config), "num_position_embeddings": config["num_position_embeddings"]}
         if config.windowed:
             message["window_size"] = config["window_size"]
         return message
+
+    def listed_sizes(self) -> dict[str, Any] | None:
+        """What the file says in which programs look for the sizes of images, the first of which is for all others; None
+        where there is no such file."""
+        if not self.config.tower.lists_sizes:
+            return None
+        sizes = [
+            dict(zip(("max_size_h", "max_size_w"), self._pixels(spec), strict=True)) for spec in self.graphs.values()
+        ]
+        facts = ("patch_size", "spatial_merge_size", "temporal_patch_size")
+        return {"buckets": sizes[1:], "fallback_bucket": sizes[0], **{key: self.config[key] for key in facts}}
+
+    def _pixels(self, spec: TowerSpec) -> tuple[int, int]:
+        """Height and width of the images."""
+        assert spec.patches is not None
+        height, width = (count * self.config["patch_size"] for count in spec.patches)
+        return height, width
 
 
 def grid_plan(options: CompileOptions, config: TowerConfig, model: ModelConfig) -> GridPlan:
@@ -106,14 +127,25 @@ def grid_plan(options: CompileOptions, config: TowerConfig, model: ModelConfig) 
             )
         specs = {f"_m{gear}": TowerSpec(capacity=gear * config.merged) for gear in gears}
     else:
-        height, width = _image_size(asked, config)
         if not config.windowed:
             refuse_window_mask(options)
-        patches = (height // config["patch_size"], width // config["patch_size"])
-        specs = {"": TowerSpec(capacity=math.prod(patches), patches=patches, window_mask=options.vision_mask)}
+        specs = dict(_of_sizes(options, asked, config))
     for spec in specs.values():
         check_patches(options, spec.capacity)
     return GridPlan(config=config, graphs=specs)
+
+
+def _of_sizes(options: CompileOptions, asked: str, config: TowerConfig) -> Iterator[tuple[str, TowerSpec]]:
+    """Graphs for images of one size each, by what the names of their files end in."""
+    tower, side = config.tower, config["patch_size"]
+    cut = tower.takes == "cut"
+    if cut and asked == DEFAULT:
+        asked = ",".join(f"{height}x{width}" for height, width in tower.sizes)
+    for size in asked.split(",") if cut else [asked]:
+        height, width = _image_size(size, config)
+        patches = (height // side, width // side)
+        end = tower.file_end.format(height=height, width=width, frames=config["temporal_patch_size"])
+        yield end, TowerSpec(capacity=math.prod(patches), patches=patches, cut=cut, window_mask=options.vision_mask)
 
 
 def _image_size(asked: str, config: TowerConfig) -> tuple[int, int]:
@@ -133,11 +165,11 @@ def _image_size(asked: str, config: TowerConfig) -> tuple[int, int]:
     return height, width
 
 
-def _weights(config: TowerConfig, profile: Profile, whole_images: bool) -> list[LinearSpec | VectorSpec]:
-    """All weights in the order of use, but the positions. Of whole images the patches are a convolution."""
+def _weights(config: TowerConfig, profile: Profile) -> list[LinearSpec | VectorSpec]:
+    """All weights in the order of use, but the positions."""
     tensors, hidden, side = config.tower.tensors, config["hidden_size"], config["patch_size"]
     kernel = (hidden, 3, config["temporal_patch_size"], side, side)
-    specs: list[LinearSpec | VectorSpec] = [patch_kernel(tensors, kernel, profile, is_convolution=whole_images)]
+    specs: list[LinearSpec | VectorSpec] = [patch_kernel(tensors, kernel, profile)]
     if config.tower.patch_bias:
         specs += specs_of([Weight(roles.PATCHES_BIAS, (hidden,))], tensors, profile, None)
     for layer in range(config["depth"]):
@@ -167,13 +199,15 @@ def _tables(plan: GridPlan, tensors: TensorSource) -> dict[str, NDArray[Any]]:
     )
     scale = np.float32(1 / math.sqrt(config.head_dim))
     found = dict(zip(roles.ROPE, (rope.cos, rope.sin, rope.cos * scale, rope.sin * scale), strict=True))
-    if any(spec.patches for spec in plan.graphs.values()):
+    if any(spec.takes_image for spec in plan.graphs.values()):
         means, deviations = (
             np.repeat(np.array(colours, np.float32), config["temporal_patch_size"]).reshape(1, -1, 1, 1)
             for colours in (config.tower.mean, config.tower.deviation)
         )
         found |= {roles.COLOUR_SHIFT: -255 * means, roles.COLOUR_SCALE: 1 / (255 * deviations)}
-    else:
+    elif rest := -config.patch_inputs % GROUP:
+        found[roles.ZEROS] = np.zeros((1, 1, rest), np.float32)
+    if any(spec.patches is None for spec in plan.graphs.values()):
         found[roles.ONE] = np.ones((1, 1, 1, 1), np.float32)
     if config.tower.learned:
         spec = _positions(config)

@@ -31,12 +31,25 @@ class TowerSpec:
     Attributes:
         patches: Rows and columns of an image, or None for any image of up to `capacity` patches.
         capacity: Of the graph.
+        cut: It takes the patches of the image, in the order of tokens, as gears do.
         window_mask: What layers with windows see is an input, [1, patches, patches].
     """
 
     capacity: int
     patches: tuple[int, int] | None = None
+    cut: bool = False
     window_mask: bool = False
+
+    @property
+    def takes_image(self) -> bool:
+        """Whether it takes an image as it is."""
+        return self.patches is not None and not self.cut
+
+    @property
+    def places(self) -> tuple[str, str]:
+        """Names of the rows and the columns of its patches, which graphs of other sizes may be beside."""
+        end = f".{'x'.join(map(str, self.patches))}" if self.patches is not None and self.cut else ""
+        return ROWS + end, COLUMNS + end
 
     def tokens(self, config: TowerConfig) -> int:
         """Of the language model."""
@@ -46,8 +59,7 @@ class TowerSpec:
         """What is computed for the image size."""
         if self.patches is None:
             return {}
-        rows, columns = patch_places(*self.patches, config["spatial_merge_size"])
-        found = {ROWS: rows, COLUMNS: columns}
+        found = dict(zip(self.places, patch_places(*self.patches, config["spatial_merge_size"]), strict=True))
         if config.windowed and not self.window_mask:
             found[WINDOW_ORDER] = np.concatenate([order for order, _ in self._windows(config)])
         return {name: np.ascontiguousarray(numbers, np.int32) for name, numbers in found.items()}
@@ -77,14 +89,17 @@ class TowerSpec:
 def build_tower(config: TowerConfig, profile: Profile, weights: Sequence[WeightEntry], spec: TowerSpec) -> Graph:
     """Returns the graph `spec` describes."""
     builder = EncoderBuilder("visual", profile.tensor_dtype, weights)
+    order = None
     if spec.patches is None:
         x, part = _any_image(builder, config, spec.capacity)
-        order = None
+    elif spec.cut:
+        x, part = _cut(builder, config, spec)
     else:
         x, part, order = _one_size(builder, config, spec)
     names = [STACK_OUTPUT.format(index=index) for index in range(len(config.stacked))]
     found: list[Ref] = []
-    leading = () if config.windowed else (1,)  # the vendor's programs put features of several images side by side
+    # The vendor's programs put features of several images side by side, or count the rows of those of one.
+    leading = () if config.windowed or spec.cut else (1,)
     places = None if order is None else builder.order("encoder.window_places", order)
 
     def merge(merger: Merger, name: str, here: str, layer: int | None = None) -> Ref:
@@ -139,7 +154,7 @@ def _one_size(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> 
         wide = builder.reshape(f"{name}.tokens", rows_of, (1, tokens, config.merged * width))
         return builder.reshape(f"{name}.ordered", builder.chosen(f"{name}.chosen", wide, order, 1), rows_of.shape)
 
-    places = builder.weight(ROWS), builder.weight(COLUMNS)
+    places = _places(builder, spec)
     tables = [ordered(name, table) for name, table in zip(roles.ROPE, _tables(builder, places), strict=True)]
     part = EncoderPart(
         builder=builder,
@@ -150,6 +165,29 @@ def _one_size(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> 
     return ordered("encoder.patches", x), part, order
 
 
+def _cut(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> tuple[Ref, EncoderPart]:
+    """Patches of an image of one size [1, T, H], cut by the program."""
+    assert not config.tower.learned
+    assert not config.windowed
+    patches = builder.input("pixel_values", (spec.capacity, config.patch_inputs))
+    x = _embedded(builder, config, builder.reshape("encoder.pixels", patches, (1, *patches.shape)))
+    return x, EncoderPart(builder=builder, tables=_tables(builder, _places(builder, spec)))
+
+
+def _embedded(builder: EncoderBuilder, config: TowerConfig, patches: Ref) -> Ref:
+    """[1, T, numbers of a patch] -> [1, T, H]."""
+    if rest := builder.weight(roles.PATCHES.name).shape[1] - config.patch_inputs:
+        zeros = builder.expand("encoder.padding", builder.weight(roles.ZEROS), (*patches.shape[:2], rest))
+        patches = builder.concat("encoder.pixels_padded", (patches, zeros), 2)
+    bias = roles.PATCHES_BIAS.name if config.tower.patch_bias else None
+    return builder.linear("encoder.patches", patches, roles.PATCHES.name, bias)
+
+
+def _places(builder: EncoderBuilder, spec: TowerSpec) -> tuple[Ref, Ref]:
+    rows, columns = (builder.weight(name) for name in spec.places)
+    return rows, columns
+
+
 def _any_image(builder: EncoderBuilder, config: TowerConfig, capacity: int) -> tuple[Ref, EncoderPart]:
     """Patches of any image of up to `capacity` [1, T, H]; what lies behind them is masked."""
     patches = builder.input("pixel_values", (1, capacity, config.patch_inputs))
@@ -157,7 +195,7 @@ def _any_image(builder: EncoderBuilder, config: TowerConfig, capacity: int) -> t
     counts = builder.input("position_weights", (4, capacity))
     places = builder.input("rotary_position_ids", (2, capacity), "int32")
     mask = builder.input("attention_mask", (1, 1, 1, capacity))
-    x = builder.linear("encoder.patches", patches, roles.PATCHES.name, roles.PATCHES_BIAS.name)
+    x = _embedded(builder, config, patches)
     hidden = config["hidden_size"]
     # [T, 1, 4] x [T, 4, H]: the four positions around each patch, by what they count
     by_patch = builder.reshaped(

@@ -81,12 +81,10 @@ def check_patches(options: CompileOptions, patches: int) -> None:
         raise CompileError(f"--vision {options.vision} makes {patches} patches, expected 1 to {_MOST_PATCHES}")
 
 
-def patch_kernel(
-    tensors: Mapping[Role, Tensors], shape: tuple[int, ...], profile: Profile, *, is_convolution: bool = True
-) -> LinearSpec:
-    """Returns the kernel of the patches as a matrix of shape[0] outputs; a convolution's inputs are padded."""
+def patch_kernel(tensors: Mapping[Role, Tensors], shape: tuple[int, ...], profile: Profile) -> LinearSpec:
+    """Returns the kernel of the patches as a matrix of shape[0] outputs; its inputs are padded to whole groups."""
     hidden, terms = shape[0], math.prod(shape[1:])
-    padded = terms + -terms % GROUP if is_convolution and is_quantized(profile.body_format) else terms
+    padded = terms + -terms % GROUP if is_quantized(profile.body_format) else terms
     (kernel,) = specs_of([Weight(roles.PATCHES, (hidden,), terms, padded)], tensors, profile, None)
     assert isinstance(kernel, LinearSpec)
     return replace(kernel, tensor_shapes=(shape,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from ..common.checkpoint import Checkpoint
 from ..common.errors import CompileError
+from ..common.package import VISION_SIZES
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
 from ..common.strip_tensors import StripTensors
@@ -19,7 +21,7 @@ from ..model_config import ModelConfig
 from ..patch_tower import PatchTower
 from ..strip_tower import StripTower
 from .graph_files import GraphFile, write_graph_files
-from .grid_towers import grid_plan
+from .grid_towers import GridPlan, grid_plan
 from .options import CompileOptions
 from .patch_towers import patch_plan
 from .source import Source
@@ -120,3 +122,5 @@ def write_tower(folder: Path, tower: PreparedTower, workers: ThreadPoolExecutor,
         for end in plan.ends
     )
     write_graph_files(folder, files, entries, sibling, self_contained=tower.self_contained)
+    if isinstance(plan, GridPlan) and (sizes := plan.listed_sizes()) is not None:
+        (folder / VISION_SIZES).write_text(json.dumps(sizes, indent=4))

@@ -2,7 +2,7 @@
 
 Qwen3-VL and Qwen2.5-VL have one graph, NAME_visual.hmm, for images of one size; the latter takes the order of its
 windows, and may take a mask of them. Qwen3.5 has such a graph, or a graph NAME_visual_mN.hmm, a gear, for any image of
-up to N tokens.
+up to N tokens. Qwen2-VL has a graph for each of some sizes, which takes the patches of an image.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class VisionTower:
 
     Attributes:
         gears: Graphs by the most tokens they take; one for towers that take one size.
+        sizes: Graphs by the height and width of images, for towers that take the patches of images of some sizes.
         cell: Pixels of a token's side.
 
     Raises:
@@ -94,7 +95,7 @@ class VisionTower:
     """
 
     def __init__(self, folder: Path, name: str, weights: Any = None):
-        pattern = re.compile(rf"{re.escape(name)}_visual(_m\d+)?\.hmm")
+        pattern = re.compile(rf"{re.escape(name)}_visual(_m\d+|_\d+x\d+)?\.hmm")
         paths = sorted(path for path in Path(folder).iterdir() if pattern.fullmatch(path.name))
         if not paths and (strips := sorted(Path(folder).glob(f"{glob.escape(name)}_visual_*x.hmm"))):
             raise FileNotFoundError(
@@ -117,19 +118,36 @@ class VisionTower:
                 "`tcim-lite compile CHECKPOINT --vision`"
             ) from None
         self.cell = self.patch * self.merge
+        facts = [json.loads(module.get_custom_msg()) for module in modules]
+        self.sizes: dict[tuple[int, int], tcim.Module] = {
+            (own["image_height"], own["image_width"]): module
+            for own, module in zip(facts, modules, strict=True)
+            if "image_height" in own
+        }
         by_tokens = {self._tokens(module): module for module in modules}
         self.gears: dict[int, tcim.Module] = dict(sorted(by_tokens.items()))
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Height and width of the images, where there is only one; None for gears."""
+        """Height and width of the images, where there is only one; None for gears and for several sizes."""
+        if self.sizes:
+            return next(iter(self.sizes)) if len(self.sizes) == 1 else None
         shape = self._first.get_input_info(self._first.get_input_name(0)).shape
         return None if len(shape) == 3 else (shape[-2], shape[-1])
 
     def fitting(self, height: int, width: int) -> tuple[int, int]:
-        """The size to resize an image to: whole tokens, as many as a graph takes, the sides in proportion."""
+        """The size to resize an image to: whole tokens, as many as a graph takes, the sides in proportion.
+
+        Of several sizes it is the one of the most similar proportions and then of the most similar height.
+        """
         if self.size is not None:
             return self.size
+        if self.sizes:
+
+            def unlike(size: tuple[int, int]) -> tuple[float, float]:
+                return abs(math.log(size[0] * width / (size[1] * height))), abs(math.log(size[0] / height))
+
+            return min(self.sizes, key=unlike)
         most = max(self.gears)
         least = min(_LEAST_TOKENS, most)
         rows, columns = (max(1, round(side / self.cell)) for side in (height, width))
@@ -155,7 +173,13 @@ class VisionTower:
             raise ValueError(f"an image of {height} x {width} pixels: both sides must be multiples of {self.cell}")
         rows, columns = height // self.patch, width // self.patch
         tokens = rows * columns // self.merge**2
-        if self.size is None:
+        if self.sizes:
+            if (height, width) not in self.sizes:
+                known = ", ".join(f"{known_height} x {known_width}" for known_height, known_width in self.sizes)
+                raise ValueError(f"an image of {height} x {width} pixels: the graphs take {known}")
+            module = self.sizes[height, width]
+            inputs = {module.get_input_name(0): patches_of(pixels, self.patch, self.merge, self._frames)}
+        elif self.size is None:
             module = self._gear(tokens)
             capacity = module.get_input_info("pixel_values").shape[1]
             patches = patches_of(pixels, self.patch, self.merge, self._frames)

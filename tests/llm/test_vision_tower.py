@@ -75,6 +75,11 @@ def sizes(family: str, height: int, width: int) -> tuple[str, str]:
     return "--vision", GEARS if family == "qwen3_5" else f"{height}x{width}"
 
 
+def ends(family: str) -> list[str]:
+    """Of the graphs for images of 80 x 112."""
+    return {"qwen3_5": [f"_m{gear}" for gear in GEARS.split(",")], "qwen2_vl": ["_80x112"]}.get(family, [""])
+
+
 @pytest.mark.parametrize("quant", LIMITS)
 @pytest.mark.parametrize("size", SIZES)
 def test_features_are_those_of_transformers(checkpoint, compiled, size, quant):
@@ -109,7 +114,7 @@ def test_a_tower_with_gears_may_be_for_one_size(checkpoint, compiled, quant):
 def test_inputs_and_outputs_are_those_of_the_vendor(checkpoint, compiled):
     family, _, _ = checkpoint
     folder = compiled(*sizes(family, 80, 112))
-    module = rt.load(folder / ("tiny_visual_m35.hmm" if family == "qwen3_5" else "tiny_visual.hmm"))
+    module = rt.load(folder / f"tiny_visual{ends(family)[-1]}.hmm")
     inputs = [module.get_input_info(module.get_input_name(i)) for i in range(module.get_num_inputs())]
     outputs = [module.get_output_info(module.get_output_name(i)) for i in range(module.get_num_outputs())]
     shown = [(info.name, tuple(info.shape), np.dtype(info.dtype).name) for info in (*inputs, *outputs)]
@@ -126,6 +131,7 @@ def test_inputs_and_outputs_are_those_of_the_vendor(checkpoint, compiled):
                 ("window_index", (35,), "int32"),
                 ("image_embeds", (35, 384), "float16"),
             ],
+            "qwen2_vl": [("pixel_values", (140, 384), "float16"), ("image_embeds", (35, 384), "float16")],
             "qwen3_5": [
                 ("pixel_values", (1, 140, 384), "float16"),
                 ("position_ids", (4, 140), "int32"),
@@ -271,15 +277,14 @@ def test_a_vision_graph_belongs_to_its_package(checkpoint, compiled, tmp_path):
     family, _, folder = checkpoint
     common = ["compile", str(folder), "-o", str(tmp_path), "--prefill-length", "8", "--context-length", "16", "-q"]
     asked = sizes(family, 80, 112)
-    ends = [f"_m{gear}" for gear in GEARS.split(",")] if family == "qwen3_5" else [""]
-    graphs = {f"{family}_visual{end}.hmm" for end in ends}
+    graphs = {f"{family}_visual{end}.hmm" for end in ends(family)}
 
     def there() -> set[str]:
         return {path.name for path in tmp_path.glob("*visual*")}
 
     assert main([*common, *asked]) == 0
     assert there() == graphs | {f"{family}_visual.hmw"}
-    graph = rt.load(tmp_path / f"{family}_visual{ends[0]}.hmm")
+    graph = rt.load(tmp_path / f"{family}_visual{ends(family)[0]}.hmm")
     assert json.loads(graph.get_custom_msg())["quant"] == "w8a8h1_sefp"  # beside a body of four bits
     del graph
     assert main([*common, *asked, "--self-contained"]) == 0
@@ -360,11 +365,12 @@ def test_gears_that_cannot_be_are_refused(tmp_path, capsys, asked, message):
 def test_a_language_model_alone_has_no_tower(checkpoint, tmp_path, capsys):
     from safetensors.numpy import load_file, save_file
 
-    _, _, folder = checkpoint
+    family, _, folder = checkpoint
     shutil.copytree(folder, tmp_path / "hf")
     path = tmp_path / "hf" / "model.safetensors"
     save_file({name: values for name, values in load_file(path).items() if "visual" not in name}, path)
-    assert main(["compile", str(tmp_path / "hf"), "-o", str(tmp_path / "out"), "--vision", "-q"]) == 2
+    asked = sizes(family, 64, 96)
+    assert main(["compile", str(tmp_path / "hf"), "-o", str(tmp_path / "out"), *asked, "-q"]) == 2
     assert "has no tensors model.visual.* or visual.*; expected the checkpoint of the whole" in capsys.readouterr().err
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,18 @@ torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 
 IMAGE_TOKEN = 300  # of the tiny vocabulary
-MODELS = {"qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen2_5_VL"}
+MODELS = {"qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen2_vl": "Qwen2VL"}
 TOWERS = {**MODELS, "qwen3_5": "Qwen3_5"}
 
 
-def random_model(family: str, **changes: Any) -> Any:
-    """A model whose language part has the family's tiny config, with changes."""
+def random_model(family: str, vision: Mapping[str, Any] | None = None, **changes: Any) -> Any:
+    """A model whose parts have the family's tiny configs, with changes in the tower and the language part."""
     torch.manual_seed(5)
     text = {**FAMILIES[family].tiny, "initializer_range": 0.05, "bos_token_id": None, "eos_token_id": None, **changes}
     tied = text.pop("tie_word_embeddings")
     config = getattr(transformers, f"{TOWERS[family]}Config")(
         text_config=text,
-        vision_config=FAMILIES[family].vision.tiny,
+        vision_config={**FAMILIES[family].vision.tiny, **(vision or {})},
         image_token_id=IMAGE_TOKEN,
         tie_word_embeddings=tied,
         attn_implementation="eager",
