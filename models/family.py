@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .common.config_keys import Key, Only, read_keys
 from .common.config_rules import Axes, Rope, WindowRule, read_rope, read_rotary_dim, unnested
 from .common.four_bit import four_bit_scheme
+from .common.packed_experts import Packing
 from .common.roles import Role
 from .common.weight_spec import Function
 from .contract import Contract
@@ -104,8 +105,7 @@ class Family:
         nested: The object in `config.json` that has the language model's keys, if it is there; `a.b` is b in a.
         rotary: The share of a head that turns, the first elements, in a config that does not say; None: all of it,
             and no other share is read.
-        halved_experts: Where a checkpoint has the experts of a layer in one tensor, outputs come first and all rows of
-            gate before those of up; otherwise as in gpt-oss (`common/packed_experts.py`).
+        packed_experts: How its files have the experts of a layer in one tensor (`common/packed_experts.py`).
         tiny: A config for tests, without `architectures` and `model_type`.
         local_rope: Reads the RoPE of layers with a sliding window, where it is another than that of the others, from a
             config and its head_dim.
@@ -135,7 +135,7 @@ class Family:
     axes: Callable[[Mapping[str, Any], int], Axes] | None = None
     nested: str = ""
     text_architecture: str = ""
-    halved_experts: bool = False
+    packed_experts: Packing = "turns"
     rotary: float | None = None
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
     vision: Tower | StripTower | PatchTower | None = None

@@ -2,7 +2,8 @@
 
 As gpt-oss does, rows of gate and up take turns. In MXFP4 a tensor is `X_blocks` uint8 [E, N, K/32, 16], two codes a
 byte, the lower half first, and `X_scales` uint8 [E, N, K/32], each a power of two with a bias of 127. As floats it is
-`X` [E, K, N]. As Qwen3.5 does, it is `X` [E, N, K], floats, with all rows of gate before those of up.
+`X` [E, K, N]. As Qwen3.5 does, it is `X` [E, N, K], floats, with all rows of gate before those of up. Files of Qwen3-VL
+have the same as [E, K, N], but those that transformers 5 writes may have [E, N, K]: their shapes tell.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,8 @@ from numpy.typing import NDArray
 from .checkpoint import Checkpoint
 from .errors import CheckpointError
 
+# As gpt-oss, Qwen3.5 and Qwen3-VL have them.
+Packing: TypeAlias = Literal["turns", "rows", "columns"]
 METHOD = "mxfp4"  # of `quantization_config`
 _GROUP = 32
 _NO_NUMBER = 255  # the scale that is NaN
@@ -50,9 +54,12 @@ class _Place:
 class PackedExperts:
     """As `Checkpoint`; tensors of all experts are seen as one for each, `X.experts.3.gate_proj.weight` for example."""
 
-    def __init__(self, checkpoint: Checkpoint, count: int, *, halves: bool) -> None:
-        """`count` experts in a layer; `halves`: outputs first, gate before up."""
-        self._checkpoint, self._count, self._halves = checkpoint, count, halves
+    def __init__(self, checkpoint: Checkpoint, count: int, packing: Packing, inner: int) -> None:
+        """`count` experts in a layer, `inner` numbers between their projections."""
+        self._checkpoint, self._count = checkpoint, count
+        self._halves, self._rows_first = packing != "turns", packing == "rows"
+        if packing == "columns":
+            self._rows_first = all(self._has_rows_first(name, inner) for name in checkpoint.names())
 
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:
@@ -93,7 +100,7 @@ class PackedExperts:
             _, rows, groups, _ = self._checkpoint.shape(f"{place.packed}_blocks")
             return rows // place.step, groups * _GROUP
         _, inputs, rows = self._checkpoint.shape(place.packed)
-        if self._halves:
+        if self._rows_first:
             inputs, rows = rows, inputs
         return rows // place.step, inputs
 
@@ -106,7 +113,7 @@ class PackedExperts:
         if not inputs:
             return self._checkpoint.check(f"{place.packed}_bias", (self._count, rows * place.step))
         if not self._is_coded(place):
-            sides = (rows * place.step, inputs[0]) if self._halves else (inputs[0], rows * place.step)
+            sides = (rows * place.step, inputs[0]) if self._rows_first else (inputs[0], rows * place.step)
             return self._checkpoint.check(place.packed, (self._count, *sides))
         if inputs[0] % _GROUP:
             raise CheckpointError(
@@ -128,8 +135,10 @@ class PackedExperts:
         count = self.shape(name)[0]
         stop = count if stop is None else stop
         if self._halves:
-            begin = place.first * count
-            return self._finite(place.packed, (place.expert, slice(begin + start, begin + stop)))
+            half = slice(place.first * count + start, place.first * count + stop)
+            if self._rows_first:
+                return self._finite(place.packed, (place.expert, half))
+            return np.ascontiguousarray(self._finite(place.packed, (place.expert, slice(None), half)).T)
         rows = place.rows(start, stop)
         turn = slice(place.first, None, place.step)
         if name.endswith(".bias"):
@@ -145,6 +154,13 @@ class PackedExperts:
         if not np.isfinite(values).all():
             raise CheckpointError(f"tensor '{place.packed}_scales' makes values beyond float32")
         return values.reshape(len(values), -1)
+
+    def _has_rows_first(self, name: str, inner: int) -> bool:
+        """Whether a tensor, if it has the experts of a layer and is not square, is [E, N, K]."""
+        packed = _PACKED.fullmatch(name)
+        if packed is None or len(shape := self._checkpoint.shape(name)) != 3 or shape[1] == shape[2]:
+            return True
+        return shape[1] == 2 * inner if packed["which"] == "gate_up" else shape[2] == inner
 
     def _finite(self, name: str, index: tuple[int | slice, ...]) -> NDArray[np.float32]:
         values = self._checkpoint.part(name, index).astype(np.float32)

@@ -56,6 +56,6 @@ def open_source(path: Path, *, random_weights: bool) -> Source:
             tensors = FourBitCheckpoint(checkpoint, scheme)
         elif PackedExperts.fits(checkpoint):
             model = read_config(config)
-            count = 0 if model.experts is None else model.experts.count
-            tensors = PackedExperts(checkpoint, count, halves=model.family.halved_experts)
+            count, inner = (0, 0) if model.experts is None else (model.experts.count, model.experts.inner)
+            tensors = PackedExperts(checkpoint, count, model.family.packed_experts, inner)
     return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

@@ -181,7 +181,7 @@ FAMILY = Family(
     rope_theta=1e6,
     local_rope=read_local_rope,
     nested="text_config",
-    halved_experts=True,
+    packed_experts="rows",
     vision=GEMMA4,
     tiny={
         **TINY,

@@ -49,7 +49,7 @@ FAMILY = replace(
     ),
     layer=_layer,
     experts=Experts.read,
-    halved_experts=True,
+    packed_experts="rows",
     tensors={
         **_DENSE.tensors,
         roles.ROUTER: Tensors("plain", (f"{_MLP}.gate.weight",)),

@@ -18,7 +18,7 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     bias = config.flags["attention_bias"]
     attention = Attention(qk_norm=True, qkv_bias=bias, out_bias=bias, window=config.windows[layer])
     sparse = layer not in config.flags["mlp_only_layers"] and (layer + 1) % config.flags["decoder_sparse_step"] == 0
-    return attention, Moe(order="softmax_topk", normalise=config.flags["norm_topk_prob"]) if sparse else Mlp()
+    return attention, Moe(order="softmax_topk", normalise=config.flags.get("norm_topk_prob", True)) if sparse else Mlp()
 
 
 FAMILY = Family(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from ..blocks import Block, Deepstack
 from ..common.config_keys import Key
@@ -15,12 +17,18 @@ from ..towers.qwen3 import QWEN3_VL
 from ..vision_language import CONTRACT, TINY
 from . import qwen3
 
+Layer: TypeAlias = Callable[[ModelConfig, int], tuple[Block, ...]]
 _DEEPSTACK = 3  # layers that add features of the vision tower, which has so many outputs for them
 
 
-def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    blocks = qwen3.FAMILY.layer(config, layer)
-    return (*blocks, Deepstack()) if layer < _DEEPSTACK else blocks
+def stacked(layer: Layer) -> Layer:
+    """Layers of a language model, the first ones with deepstack inputs behind them."""
+
+    def blocks(config: ModelConfig, number: int) -> tuple[Block, ...]:
+        own = layer(config, number)
+        return (*own, Deepstack()) if number < _DEEPSTACK else own
+
+    return blocks
 
 
 FAMILY = Family(
@@ -36,7 +44,7 @@ FAMILY = Family(
         Key("max_position_embeddings", absent=128000),
     ),
     window=no_window,
-    layer=_layer,
+    layer=stacked(qwen3.FAMILY.layer),
     tensors=TENSORS,
     contract=replace(CONTRACT, deepstack=Port("deepstack", "deepstack_embeds_{layer}", "")),
     rope_theta=500000.0,

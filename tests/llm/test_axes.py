@@ -20,7 +20,7 @@ from tcim_lite.models.families import FAMILIES, read_config
 SIZES = {"prefill_length": 16, "context_length": 64}
 TOKENS = np.random.default_rng(3).integers(0, 331, 64).tolist()
 # A family that has the same layers and one position, and what its tiny config must be for that.
-PLAIN = {"qwen3_vl": "qwen3", "qwen2_5_vl": "qwen2", "qwen2_vl": "qwen2"}
+PLAIN = {"qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe", "qwen2_5_vl": "qwen2", "qwen2_vl": "qwen2"}
 AXES = ["time_position_ids", "hight_position_ids", "width_position_ids"]
 QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32"]
 
@@ -50,7 +50,7 @@ def test_text_is_rotated_as_by_one_position_to_the_bit(tiny_package, family, qua
 @pytest.mark.parametrize("family", PLAIN)
 def test_inputs_are_those_of_the_vendor(tiny_package, family):
     package = tiny_package(family, **SIZES)
-    deepstack = [f"deepstack_embeds_{layer}" for layer in range(3)] if family == "qwen3_vl" else []
+    deepstack = [f"deepstack_embeds_{layer}" for layer in range(3)] if family.startswith("qwen3_vl") else []
     pair = load_pair(package.prefill_path, package.decode_path, rt.WeightManager(0))
     for module, tokens in zip(pair, (16, 1), strict=True):
         names = [module.get_input_name(i) for i in range(module.get_num_inputs())]

@@ -18,6 +18,8 @@ transformers = pytest.importorskip("transformers", reason="the oracle")
 IMAGE_TOKEN = 300  # of the tiny vocabulary
 MODELS = {"qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen2_vl": "Qwen2VL"}
 TOWERS = {**MODELS, "qwen3_5": "Qwen3_5"}
+MODELS |= {"qwen3_vl_moe": "Qwen3VLMoe"}  # with the tower of Qwen3-VL
+_KINDS = {**TOWERS, **MODELS}
 
 
 def random_model(family: str, vision: Mapping[str, Any] | None = None, **changes: Any) -> Any:
@@ -25,14 +27,14 @@ def random_model(family: str, vision: Mapping[str, Any] | None = None, **changes
     torch.manual_seed(5)
     text = {**FAMILIES[family].tiny, "initializer_range": 0.05, "bos_token_id": None, "eos_token_id": None, **changes}
     tied = text.pop("tie_word_embeddings")
-    config = getattr(transformers, f"{TOWERS[family]}Config")(
+    config = getattr(transformers, f"{_KINDS[family]}Config")(
         text_config=text,
         vision_config={**FAMILIES[family].vision.tiny, **(vision or {})},
         image_token_id=IMAGE_TOKEN,
         tie_word_embeddings=tied,
         attn_implementation="eager",
     )
-    model = getattr(transformers, f"{TOWERS[family]}ForConditionalGeneration")(config).float().eval()
+    model = getattr(transformers, f"{_KINDS[family]}ForConditionalGeneration")(config).float().eval()
     random_weights(model)
     return model
 

@@ -1,4 +1,4 @@
-"""Experts that a checkpoint packs into one tensor, in MXFP4 or as floats: gpt-oss."""
+"""Experts that a checkpoint packs into one tensor, in MXFP4 or as floats: gpt-oss, Qwen3-VL."""
 
 from __future__ import annotations
 
@@ -83,6 +83,32 @@ def test_experts_may_be_packed_as_floats_or_by_themselves(tmp_path, quant):
         compile_package(folder, tmp_path / f"{name}_out", quant=quant)
         files.append((tmp_path / f"{name}_out" / "gpt_oss.hmw").read_bytes())
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("sizes", [(192, 64), (192, 96), (128, 128)], ids=["", "square gate_up", "square down"])
+def test_qwen3_vl_files_have_inputs_first_or_outputs_first(tmp_path, sizes):
+    hidden, inner = sizes
+    config = FAMILIES["qwen3_vl_moe"].tiny_config | {"hidden_size": hidden, "moe_intermediate_size": inner}
+    tensors = family_tensors(config)
+    kept = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    forms = {"own": dict(tensors), "published": dict(kept), "written by transformers 5": dict(kept)}
+    for layer in range(config["num_hidden_layers"]):
+        base = f"model.layers.{layer}.mlp.experts"
+
+        def of(expert, parts, base=base):
+            return np.concatenate([tensors[f"{base}.{expert}.{part}_proj.weight"] for part in parts])
+
+        for which in ("gate_up", "down"):
+            rows = np.stack([of(expert, which.split("_")) for expert in range(config["num_experts"])])
+            forms["written by transformers 5"][f"{base}.{which}_proj"] = rows
+            forms["published"][f"{base}.{which}_proj"] = np.ascontiguousarray(rows.transpose(0, 2, 1))
+    files = []
+    for name, form in forms.items():
+        renamed = {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in form.items()}
+        folder = checkpoint(tmp_path / name, config, renamed)
+        compile_package(folder, tmp_path / f"{name}_out", quant="float32")
+        files.append((tmp_path / f"{name}_out" / "qwen3_vl_moe.hmw").read_bytes())
+    assert files[0] == files[1] == files[2]
 
 
 def test_mxfp4_goes_into_mxfp4_without_a_change_of_value(tmp_path):
