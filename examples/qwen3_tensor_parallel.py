@@ -25,6 +25,7 @@ from tcim_lite.llm import (
     context_length,
     encode_chat,
     last_logits,
+    load_pair,
     load_tokenizer,
     print_answer,
     prompt_chunks,
@@ -36,12 +37,8 @@ def load_tensor_parallel(package: Package, devices: list[int]) -> Generator:
     """Both graphs over all devices. Names, shapes and calls are those of one device; only the manager is not."""
     manager = tcim.DevManager(devices, "Xh2HalBackend")
     weights = tcim.WeightManager(manager)
-    prefill = tcim.load(str(package.graph("prefill.hmms")), option=tcim.Option(weights))
-    caches = cache_names(prefill)
-    option = tcim.Option(weights).set_dummy_tensors(caches)
-    decode = tcim.load(str(package.graph("decode.hmms")), option=option)
-    for name in caches:
-        decode.set_input(name, prefill.get_dev_input(name))  # every device's share of the cache, by reference
+    # Both use every device's share of the caches, and of the states of linear attention, by reference.
+    prefill, decode = load_pair(package.graph("prefill.hmms"), package.graph("decode.hmms"), weights)
     return Generator(prefill, decode, package.embedding_for(prefill))
 
 

@@ -132,10 +132,6 @@ class ModelConfig:
             )
         return lengths[0] if lengths else None
 
-    def heads_of(self, layer: int | None) -> int:
-        """Query heads of a layer."""
-        return self.layer_heads[layer] if self.layer_heads and layer is not None else self.num_heads
-
     def blocks(self, layer: int) -> tuple[Block, ...]:
         """Returns the blocks of a layer in order."""
         return self.family.layer(self, layer)

@@ -18,6 +18,7 @@ py::list op_table() {
     row["meaning"] = std::string(definition.meaning);
     row["cut"] = std::string(name_of(definition.cut));
     row["updates_state"] = definition.states != nullptr;
+    row["carried"] = definition.carried == kNoOperand ? py::object(py::none()) : py::int_(definition.carried);
     table.append(row);
   }
   return table;

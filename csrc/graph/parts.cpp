@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/ops/op_check.h"
+#include "graph/ops/op_definition.h"
 
 namespace tcim_lite {
 namespace {
@@ -55,9 +56,11 @@ size_t position_of(const std::vector<uint32_t>& ids, uint32_t id) {
 // live_rows counts rows of axis 1, over all devices: what has live rows has them whole on each.
 void check_live_cuts(const Graph& part, const std::vector<uint32_t>& ids, const std::vector<int32_t>& axes,
                      std::string_view what) {
+  const std::vector<bool> is_carried = carried_values(part);
   for (size_t port = 0; port < ids.size(); ++port) {
     const Value& value = part.values[ids[port]];
-    if (value.kind == ValueKind::State || value.shape.size() < 3 || axes[port] == kWhole || axes[port] > 1) continue;
+    const bool has_live_rows = value.kind != ValueKind::State && value.shape.size() >= 3 && !is_carried[ids[port]];
+    if (!has_live_rows || axes[port] == kWhole || axes[port] > 1) continue;
     reject(what, " '", value.name, "', ", describe(value), ", has live rows and is split on axis ", axes[port],
            ", expected -1 or more than 1");
   }

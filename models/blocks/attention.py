@@ -84,7 +84,9 @@ class Attention:
         elif self.values == "shared":
             yield Weight(roles.Q, (q_rows,), hidden)
         elif self.gated:
-            yield Weight(roles.QKV, (2 * q_rows, kv_rows, kv_rows), hidden, head_parts=(head_dim, head_dim))
+            sections = (q_rows, kv_rows, kv_rows, q_rows)
+            outputs = (2 * q_rows, kv_rows, kv_rows)
+            yield Weight(roles.QKV, outputs, hidden, sections=sections, head_parts=(head_dim, head_dim))
         else:
             yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden)
         if self.qkv_bias:
@@ -118,8 +120,9 @@ class Attention:
         builder, config, shard, slots = part.builder, part.config, part.shard, part.slots
         here = f"layers.{layer}.attn"
         batch, tokens, _ = x.shape
-        head_dim, num_q = self.head_dim or config.head_dim, len(shard.my_heads(layer))
-        num_kv = self.kv_heads or len(shard.my_kv_heads)
+        head_dim, all_heads = self.head_dim or config.head_dim, self.heads or config.num_heads
+        num_q = len(shard.even(all_heads))
+        num_kv = self.kv_heads or shard.kv_heads
         projection = {"own": roles.QKV, "keys": roles.QK, "shared": roles.Q}[self.values]
 
         normed = part.norm_of_hidden(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
@@ -160,16 +163,18 @@ class Attention:
         which = 0 if self.window is not None else 1
         masks = [mask for slot in slots if (mask := slot.masks[which]) is not None]
         sinks = part.weight(roles.SINKS, layer) if self.sinks else None
-        mixed = part.whole(
-            f"{here}.mix",
-            shard.mixed(layer).start,
-            (self.heads or config.num_heads) * head_dim,
-            lambda name: builder.attention(name, q, keys, values, slots, self.window, sinks, masks, self.scale),
-        )
-        if self.gated:
+
+        def attend(name: str) -> Ref:
+            return builder.attention(name, q, keys, values, slots, self.window, sinks, masks, self.scale)
+
+        def gated(name: str) -> Ref:
+            mixed = attend(f"{here}.mix")
             first, wide = (num_q + 2 * num_kv) * head_dim, num_q * head_dim
             gate = builder.slice(f"{here}.gate", qkv, first, first + wide)
-            mixed = builder.gate_mul(f"{here}.gated", mixed, gate, "sigmoid")
+            return builder.gate_mul(name, mixed, gate, "sigmoid")
+
+        name, mix = (f"{here}.gated", gated) if self.gated else (f"{here}.mix", attend)
+        mixed = part.whole(name, shard.even(all_heads).start * head_dim, all_heads * head_dim, mix)
         if self.out_gate is not None:
             gate = part.linear(f"{here}.gate", normed, roles.OUT_GATE, layer)
             mixed = builder.gate_mul(f"{here}.gated", mixed, gate, "softplus")

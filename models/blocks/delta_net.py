@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..common import roles
 from ..common.graph_values import Ref
 from ..model_config import ModelConfig
 from .part import GraphPart
+from .shards import Shard
 from .weights import Weight
 
 UNIT_EPSILON = 1e-6  # of the square of a key's length
@@ -42,6 +43,10 @@ class DeltaNet:
         """The channels of q, of k and of v, in their order."""
         return {"q": self.key_heads * self.keys, "k": self.key_heads * self.keys, "v": self.heads * self.values}
 
+    def of(self, shard: Shard) -> DeltaNet:
+        """The part of one device: its heads of q and k, and those of v that share them."""
+        return replace(self, key_heads=len(shard.even(self.key_heads)), heads=len(shard.even(self.heads)))
+
     @property
     def states(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of what a slot hands from run to run."""
@@ -53,9 +58,10 @@ class DeltaNet:
         yield Weight(roles.ATTENTION_NORM, (hidden,))
         shared = self.heads // self.key_heads
         parts = (self.keys, self.keys, shared * self.values, shared * self.values)
-        yield Weight(roles.DELTA_IN, (self.channels, wide), hidden, head_parts=parts)
+        sections = tuple(self.parts.values())
+        yield Weight(roles.DELTA_IN, (self.channels, wide), hidden, sections=(*sections, wide), head_parts=parts)
         yield Weight(roles.DELTA_GATES, (self.heads, self.heads), hidden, head_parts=(shared, shared))
-        yield Weight(roles.DELTA_TAPS, (self.channels,), taps=self.taps)
+        yield Weight(roles.DELTA_TAPS, (self.channels,), sections=sections, taps=self.taps)
         yield Weight(roles.DELTA_RATE, (self.heads,))
         yield Weight(roles.DELTA_BIAS, (self.heads,))
         yield Weight(roles.DELTA_NORM, (self.values,))
@@ -63,11 +69,11 @@ class DeltaNet:
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph; arguments and result as `Attention.lower`."""
-        builder, config = part.builder, part.config
+        builder, config, mine = part.builder, part.config, self.of(part.shard)
         (slot,) = part.slots
         assert slot.linear_mask is not None
         columns, state = slot.carried[layer]
-        here, wide = f"layers.{layer}.delta", self.key_heads * self.keys
+        here, wide = f"layers.{layer}.delta", mine.key_heads * self.keys
         batch, tokens, _ = x.shape
 
         def heads(name: str, x: Ref, first: int, count: int, size: int) -> Ref:
@@ -79,21 +85,21 @@ class DeltaNet:
         gates = part.linear(f"{here}.gates", normed, roles.DELTA_GATES, layer)
         qkv, new_columns = builder.causal_conv(
             f"{here}.conv",
-            builder.slice(f"{here}.qkv", projected, 0, self.channels),
+            builder.slice(f"{here}.qkv", projected, 0, mine.channels),
             columns,
             part.weight(roles.DELTA_TAPS, layer),
             slot.current,
             slot.carried_names[layer][0],
         )
         # q and k of length 1: the mean of squares is their sum over K.
-        both = heads("qk", qkv, 0, 2 * self.key_heads, self.keys)
+        both = heads("qk", qkv, 0, 2 * mine.key_heads, self.keys)
         unit = builder.rms_norm(f"{here}.qk_unit", both, roles.UNIT_KEYS, UNIT_EPSILON / self.keys)
         unit = builder.reshape(f"{here}.qk_flat_unit", unit, (batch, tokens, 2 * wide))
-        q = heads("q", unit, 0, self.key_heads, self.keys)
-        k = heads("k", unit, wide, self.key_heads, self.keys)
-        v = heads("v", qkv, 2 * wide, self.heads, self.values)
-        beta = builder.slice(f"{here}.beta", gates, 0, self.heads)
-        decay = builder.slice(f"{here}.decay", gates, self.heads, 2 * self.heads)
+        q = heads("q", unit, 0, mine.key_heads, self.keys)
+        k = heads("k", unit, wide, mine.key_heads, self.keys)
+        v = heads("v", qkv, 2 * wide, mine.heads, self.values)
+        beta = builder.slice(f"{here}.beta", gates, 0, mine.heads)
+        decay = builder.slice(f"{here}.decay", gates, mine.heads, 2 * mine.heads)
         mixed, new_state = builder.delta_rule(
             f"{here}.rule",
             (q, k, v),
@@ -105,10 +111,21 @@ class DeltaNet:
         )
         slot.carried_on[layer] = (new_columns, new_state)
         mixed = part.norm(f"{here}.mix_norm", mixed, roles.DELTA_NORM, layer)
-        z = heads("z", projected, self.channels, self.heads, self.values)
+        z = heads("z", projected, mine.channels, mine.heads, self.values)
         gated = builder.gate_mul(f"{here}.gated", mixed, z, "silu")
-        mixed = builder.reshape(f"{here}.mix", gated, (batch, tokens, self.heads * self.values))
+        mixed = part.whole(
+            f"{here}.mix",
+            part.shard.even(self.heads).start * self.values,
+            self.heads * self.values,
+            lambda name: builder.reshape(name, gated, (batch, tokens, mine.heads * self.values)),
+        )
         if part.kept_row is not None and layer + 1 == config.num_layers:
             x = builder.last_row(f"{here}.row", x, part.kept_row)
             mixed = builder.last_row(f"{here}.mix_row", mixed, part.kept_row)
-        return builder.add(residual, x, part.linear(f"{here}.out", mixed, roles.DELTA_OUT, layer))
+        out = part.whole(
+            f"{here}.out",
+            part.shard.hidden.start,
+            config.hidden_size,
+            lambda name: part.linear(name, mixed, roles.DELTA_OUT, layer),
+        )
+        return builder.add(residual, x, out)

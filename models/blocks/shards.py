@@ -1,9 +1,9 @@
-"""What each of several devices computes: Linears are cut by outputs, attention by KV heads (numerics.md section 8)."""
+"""What each of several devices computes: Linears are cut by outputs, what mixes tokens by heads (numerics.md, 8)."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..common.errors import CompileError
@@ -19,10 +19,7 @@ class Shard:
     Attributes:
         rank: Of the device.
         ndevice: How many there are.
-        head_dim: Of the model.
-        layer_heads: All query heads, by layer.
-        kv_heads: All KV heads.
-        my_kv_heads: Its KV heads.
+        kv_heads: How many KV heads it has.
         hidden: Its outputs of the projections back to the hidden size.
         inner: Its outputs of gate and of up.
         expert_inner: The same of each expert; empty where there are none.
@@ -31,32 +28,24 @@ class Shard:
 
     rank: int
     ndevice: int
-    head_dim: int
-    layer_heads: Callable[[int | None], int]
     kv_heads: int
-    my_kv_heads: range
     hidden: range
     inner: range
     expert_inner: range
     vocab: range
 
-    def my_heads(self, layer: int | None) -> range:
-        """Its query heads in a layer: those that attend to its KV heads."""
-        group = self.layer_heads(layer) // self.kv_heads
-        return range(self.my_kv_heads.start * group, self.my_kv_heads.stop * group)
+    def even(self, count: int) -> range:
+        """Its part of what devices share out evenly."""
+        return range(self.rank * count // self.ndevice, (self.rank + 1) * count // self.ndevice)
 
-    def mixed(self, layer: int | None) -> range:
-        """Its columns of what attention gives."""
-        return _scaled(self.my_heads(layer), self.head_dim)
+    def rows(self, role: Role, sections: Sequence[int]) -> list[range] | None:
+        """Returns which rows of a weight it takes, in order; None for all of a weight that is not cut.
 
-    def rows(self, role: Role, layer: int | None) -> list[range] | None:
-        """Returns which rows of a weight it takes, in order; None for all of a weight that is not cut."""
+        `sections` are the rows of what lies side by side in the weight, by heads.
+        """
         if role.cut == "heads":
-            kv, heads = _scaled(self.my_kv_heads, self.head_dim), self.layer_heads(layer)
-            k_begin, v_begin = heads * self.head_dim, (heads + self.kv_heads) * self.head_dim
-            return [self.mixed(layer), _moved(kv, k_begin), _moved(kv, v_begin)]
-        if role.cut == "q_heads":
-            return [self.my_heads(layer)]
+            ends = itertools.accumulate(sections)
+            return [_moved(self.even(rows), end - rows) for rows, end in zip(sections, ends, strict=True)]
         if role.cut == "inner":
             return [_scaled(self.inner, 2)]  # a block of gate, a block of up
         if role.cut == "expert_inner":
@@ -82,7 +71,6 @@ def shards_of(config: ModelConfig, ndevice: int) -> list[Shard]:
             f"--ndevice {ndevice} does not divide the model's {config.num_kv_heads} KV heads; attention is split by "
             "whole heads, equally many on each device"
         )
-    each = config.num_kv_heads // ndevice
     hidden = _tiles("hidden_size", config.hidden_size, ndevice)
     inner = _tiles("intermediate_size", config.padded_intermediate, ndevice)
     experts = config.experts
@@ -94,10 +82,7 @@ def shards_of(config: ModelConfig, ndevice: int) -> list[Shard]:
         Shard(
             rank=rank,
             ndevice=ndevice,
-            head_dim=config.head_dim,
-            layer_heads=config.heads_of,
-            kv_heads=config.num_kv_heads,
-            my_kv_heads=range(rank * each, (rank + 1) * each),
+            kv_heads=config.num_kv_heads // ndevice,
             hidden=hidden[rank],
             inner=inner[rank],
             expert_inner=expert_inner[rank],

@@ -18,6 +18,7 @@ class Weight:
         padded_inputs: Columns in the package, zeros beyond `inputs`.
         experts: How many of it there are, one for each expert; None for a weight that all tokens share.
         scale: Of a vector: what it is multiplied by.
+        sections: Rows of what lies side by side in it, each of which devices share out by heads; `outputs` if empty.
         head_parts: Rows of one head that a checkpoint may have side by side in the first tensor, part by part.
         taps: Of a convolution, which each channel of `outputs` has.
         multiple: The rows of each tensor are padded with zeros to a multiple of this.
@@ -30,6 +31,7 @@ class Weight:
     padded_inputs: int | None = None
     experts: int | None = None
     scale: float = 1.0
+    sections: tuple[int, ...] = ()
     head_parts: tuple[int, ...] = ()
     taps: int | None = None
     multiple: int = 1

@@ -15,15 +15,14 @@ class Role:
         name: Of the weight in the package; `{layer}` stands for the layer's number.
         kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors, `taps` those of a convolution, [taps, N],
             `factors` a vector in the dtype of the graphs' tensors.
-        cut: Outputs that several devices share out: those of attention heads, of the hidden size, of the intermediate
-            size, of the experts' intermediate size, of the vocabulary, or query heads, a number each. None: every
-            device has the whole weight.
+        cut: Outputs that several devices share out: those of heads, of the hidden size, of the intermediate size, of
+            the experts' intermediate size, or of the vocabulary. None: every device has the whole weight.
     """
 
     id: str
     name: str
     kind: Literal["linear", "norm", "bias", "taps", "factors"]
-    cut: Literal["heads", "hidden", "inner", "expert_inner", "vocab", "q_heads"] | None = None
+    cut: Literal["heads", "hidden", "inner", "expert_inner", "vocab"] | None = None
 
     def name_of(self, layer: int | None) -> str:
         """Returns the name in the package."""
@@ -37,7 +36,7 @@ QK = Role("qk", "layers.{layer}.self_attn.qk.weight", "linear")
 Q = Role("q", "layers.{layer}.self_attn.q.weight", "linear")
 QKV_BIAS = Role("qkv_bias", "layers.{layer}.self_attn.qkv.bias", "bias", "heads")
 OUT_GATE = Role("out_gate", "layers.{layer}.self_attn.out_gate.weight", "linear")
-SINKS = Role("sinks", "layers.{layer}.self_attn.sinks", "bias", "q_heads")
+SINKS = Role("sinks", "layers.{layer}.self_attn.sinks", "bias", "heads")
 Q_NORM = Role("q_norm", "layers.{layer}.self_attn.q_norm.weight", "norm")
 K_NORM = Role("k_norm", "layers.{layer}.self_attn.k_norm.weight", "norm")
 ATTENTION_OUT = Role("attention_out", "layers.{layer}.self_attn.o_proj.weight", "linear", "hidden")
@@ -73,13 +72,13 @@ EXPERT_DOWN_BIAS = Role("expert_down_bias", "layers.{layer}.mlp.experts.down_pro
 SHARED_GATE_UP = Role("shared_gate_up", "layers.{layer}.mlp.shared_expert.gate_up.weight", "linear")
 SHARED_DOWN = Role("shared_down", "layers.{layer}.mlp.shared_expert.down_proj.weight", "linear")
 SHARED_GATE = Role("shared_gate", "layers.{layer}.mlp.shared_expert_gate.weight", "linear")
-DELTA_IN = Role("delta_in", "layers.{layer}.linear_attn.in_proj.weight", "linear")
-DELTA_GATES = Role("delta_gates", "layers.{layer}.linear_attn.gates.weight", "linear")
-DELTA_TAPS = Role("delta_taps", "layers.{layer}.linear_attn.conv1d.weight", "taps")
-DELTA_RATE = Role("delta_rate", "layers.{layer}.linear_attn.rate", "bias")
-DELTA_BIAS = Role("delta_bias", "layers.{layer}.linear_attn.dt_bias", "bias")
+DELTA_IN = Role("delta_in", "layers.{layer}.linear_attn.in_proj.weight", "linear", "heads")
+DELTA_GATES = Role("delta_gates", "layers.{layer}.linear_attn.gates.weight", "linear", "heads")
+DELTA_TAPS = Role("delta_taps", "layers.{layer}.linear_attn.conv1d.weight", "taps", "heads")
+DELTA_RATE = Role("delta_rate", "layers.{layer}.linear_attn.rate", "bias", "heads")
+DELTA_BIAS = Role("delta_bias", "layers.{layer}.linear_attn.dt_bias", "bias", "heads")
 DELTA_NORM = Role("delta_norm", "layers.{layer}.linear_attn.norm.weight", "norm")
-DELTA_OUT = Role("delta_out", "layers.{layer}.linear_attn.out_proj.weight", "linear")
+DELTA_OUT = Role("delta_out", "layers.{layer}.linear_attn.out_proj.weight", "linear", "hidden")
 # Of multi-token prediction: beside a layer behind the model's last.
 MTP_EMBEDDING_NORM = Role("mtp_embedding_norm", "mtp.embedding_norm.weight", "norm")
 MTP_HIDDEN_NORM = Role("mtp_hidden_norm", "mtp.hidden_norm.weight", "norm")

@@ -38,6 +38,7 @@ class LinearSpec:
         merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros;
             of one tensor, its halves. `by_heads` stacks them too, but the first has several parts head by head: the
             first part of all heads comes first, then the other tensors, then the other parts.
+        sections: Rows of what devices share out by heads, side by side.
         head_parts: For `by_heads`: rows of each part of a head.
         scale: What every number is multiplied by.
         factors: Of experts: the tensor with what each is multiplied by, too; empty without one.
@@ -54,6 +55,7 @@ class LinearSpec:
     tensors: tuple[str, ...]
     tensor_shapes: tuple[tuple[int, ...], ...]
     merge: Merge = "stack"
+    sections: tuple[int, ...] = ()
     head_parts: tuple[int, ...] = ()
     scale: float = 1.0
     multiple: int = 1
@@ -94,6 +96,7 @@ class VectorSpec:
     tensors: tuple[str, ...]
     lengths: tuple[int, ...]
     merge: Merge = "stack"
+    sections: tuple[int, ...] = ()
     experts: int | None = None
     scale: float = 1.0
     offset: float = 0.0

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
+from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry, carried_values
 
 from ..blocks import Attention, Deepstack, DeltaNet
 from ..blocks.head import lower_head, lower_input
@@ -92,7 +92,7 @@ def build_graph(
         logits = lower_head(part, hidden, number)
         outputs = {logits: Role("logits")}
     for slot, lane in enumerate(slots):
-        outputs |= CarriedPorts(contract, _nets(config, layers), spec, slot).outputs(builder, lane.carried_on)
+        outputs |= CarriedPorts(contract, _nets(config, layers, shard), spec, slot).outputs(builder, lane.carried_on)
     if hidden_name:
         outputs[hidden] = Role("hidden")
     if spec.argmax:
@@ -118,8 +118,9 @@ def mask_ports(config: ModelConfig, spec: GraphSpec) -> tuple[Port, ...]:
     return () if contract.local_mask is None else (contract.local_mask,)
 
 
-def _nets(config: ModelConfig, layers: range) -> dict[int, DeltaNet]:
-    return {layer: block for layer in layers for block in config.blocks(layer) if isinstance(block, DeltaNet)}
+def _nets(config: ModelConfig, layers: range, shard: Shard) -> dict[int, DeltaNet]:
+    """What a device has of layers with linear attention."""
+    return {layer: block.of(shard) for layer in layers for block in config.blocks(layer) if isinstance(block, DeltaNet)}
 
 
 def mask_columns(config: ModelConfig, tokens: int, context: int) -> tuple[int, int]:
@@ -133,9 +134,13 @@ def mask_columns(config: ModelConfig, tokens: int, context: int) -> tuple[int, i
 
 
 def split_of(part: Graph) -> Split:
-    """Returns how the parts of a graph share its inputs: caches are cut by heads, all else is whole."""
-    kinds = [part.values[id_].kind for id_ in part.inputs]
-    return Split([1 if kind == "state" else WHOLE for kind in kinds], [WHOLE] * len(part.outputs))
+    """Returns how the parts of a graph share its inputs and outputs: what has heads is cut by them, the rest whole."""
+    carried = carried_values(part)
+
+    def axis(id_: int) -> int:
+        return 1 if part.values[id_].kind == "state" or id_ in carried else WHOLE
+
+    return Split([axis(id_) for id_ in part.inputs], [axis(id_) for id_ in part.outputs])
 
 
 def _add_port(
@@ -195,9 +200,9 @@ def _slot(
     if spec.layers is not None:
         pairs = [(port, layer) for layer in cached for port in contract.per_layer]
     for port, layer in pairs:
-        cache_shape = cached[layer].cache_shape(config, len(shard.my_kv_heads), context)
+        cache_shape = cached[layer].cache_shape(config, shard.kv_heads, context)
         refs[port.role, layer] = _add_port(builder.state, port, cache_shape, slot, layer, number[layer])
-    carried = CarriedPorts(contract, _nets(config, layers), spec, slot)
+    carried = CarriedPorts(contract, _nets(config, layers, shard), spec, slot)
     return Slot(
         valid=refs["valid_length", None],
         current=refs["current_length", None],

@@ -33,7 +33,7 @@ def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
     # NAME_draft_prefill.hmm and NAME_encoder.hmm are how earlier versions called NAME_prefill_draft.hmm and
     # NAME_encode.hmm.
     graphs = (
-        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual{_OF_VISION}?\.hmm|"
+        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmms?|_visual{_OF_VISION}?\.hmm|"
         r"_encoder?\.hmm|_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
     )
     graphs = "|".join([graphs, *(rf"_{network}\.hmm" for network in networks)])

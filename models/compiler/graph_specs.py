@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..blocks import Attention, MlpAndExperts
+from ..blocks import Attention, DeltaNet, MlpAndExperts
 from ..common import roles
 from ..common.errors import CompileError
 from ..families import titles_of
@@ -99,7 +99,7 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         raise CompileError(f"{flag}: {config.family.title} has no layers with linear attention; leave it out")
     _check_layers(options, config)
     if options.mtp:
-        return [_with_states(spec, options) for spec in _mtp_specs(options, config)]
+        return _for_devices([_with_states(spec, options) for spec in _mtp_specs(options, config)], [], options)
     if masks and not config.family.contract.masks:
         raise CompileError(
             f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of "
@@ -119,6 +119,11 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         for stage, layers in enumerate(_stages(config.num_layers, options.pipeline))
         if options.pipeline > 1
     ]
+    return _for_devices(specs, stages, options)
+
+
+def _for_devices(specs: list[GraphSpec], stages: list[GraphSpec], options: CompileOptions) -> list[GraphSpec]:
+    """Whole graphs for one device, for several together, or both; and stages."""
     shared = [replace(spec, ndevice=options.ndevice) for spec in specs if options.ndevice > 1]
     return [*(specs if options.single_device else []), *stages, *shared]
 
@@ -130,8 +135,7 @@ def _classifier_specs(options: CompileOptions, config: ModelConfig) -> list[Grap
         f"the head of this checkpoint sorts tokens into {config.classes} classes, so it has a prefill graph alone",
     )
     spec = GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=True)
-    shared = [replace(spec, ndevice=options.ndevice)] if options.ndevice > 1 else []
-    return [*([spec] if options.single_device else []), *shared]
+    return _for_devices([spec], [], options)
 
 
 def _mtp_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
@@ -187,14 +191,19 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
         f"--batch {options.batch}": options.batch > 1,
         "a verify graph or a draft": options.verify_tokens is not None and not options.mtp,
         f"--pipeline {options.pipeline}": options.pipeline > 1,
-        f"--ndevice {options.ndevice}": options.ndevice > 1,
         "--position-ids": options.position_ids,
     }
     for what, is_given in given.items():
         if is_given:
             raise CompileError(
-                f"{what}: {config.family.title} has layers with linear attention, which are compiled for one sequence, "
-                "one device and one stage; leave it out"
+                f"{what}: {config.family.title} has layers with linear attention, which are compiled for one sequence "
+                "and one stage; leave it out"
+            )
+    for net in (block for layer in range(config.num_layers) for block in config.blocks(layer)):
+        if isinstance(net, DeltaNet) and net.key_heads % options.ndevice:
+            raise CompileError(
+                f"--ndevice {options.ndevice} does not divide the {net.key_heads} key heads of linear attention, which "
+                "is split by whole heads, equally many on each device"
             )
 
 

@@ -35,7 +35,7 @@ def build_mtp_graph(
         for port in config.family.contract.per_slot
     )
     valid, current = lengths
-    cache = (1, config.num_kv_heads, context_length, config.head_dim)
+    cache = (1, shard.kv_heads, context_length, config.head_dim)
     keys, values = (
         builder.state(f"past_{kind}_cache", cache, role=Role(f"{kind[0]}_cache", layer, 0)) for kind in ("key", "value")
     )

@@ -181,7 +181,7 @@ def _add_vector(
     writer: WeightsWriter, spec: VectorSpec, vector: NDArray[np.float32], model: PreparedModel
 ) -> list[WeightEntry]:
     """Adds the whole vector if a graph uses it, and its parts if it is cut."""
-    cut = [(shard, rows) for shard in model.shards if (rows := shard.rows(spec.role, spec.layer)) is not None]
+    cut = [(shard, rows) for shard in model.shards if (rows := shard.rows(spec.role, spec.sections)) is not None]
     vectors = {spec.name: vector} if model.uses_whole_weights or not cut else {}
     for shard, rows in cut:
         name = shard.weight_name(spec.role, spec.layer)
@@ -206,7 +206,7 @@ def _add_linear(
     if model.uses_whole_weights or spec.role.cut is None:
         entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, packed))
     for shard in model.shards:
-        if (rows := shard.rows(spec.role, spec.layer)) is None:
+        if (rows := shard.rows(spec.role, spec.sections)) is None:
             continue
         *experts, outputs, inputs = spec.shape
         parts = (

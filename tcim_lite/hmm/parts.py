@@ -9,6 +9,8 @@ from typing import Any
 from .graph import Graph, Op, Value
 
 WHOLE = -1
+# By op the operand that is what a run takes from the one before; the results behind the first are what it hands on.
+CARRIED = {"CausalConv": 1, "DeltaRule": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,19 @@ class Split:
 def all_gathers(graph: Graph) -> list[Op]:
     """Returns the ops that take part in a collective, in order."""
     return [op for op in graph.ops if op.kind == "AllGather"]
+
+
+def carried_values(graph: Graph) -> set[int]:
+    """Ids of what a run takes from the one before or hands to the next, or of parts of that as the program sees it."""
+    found: set[int] = set()
+    for op in reversed(graph.ops):
+        operand = CARRIED.get(op.kind)
+        if operand is not None:
+            found |= {*op.inputs[operand : operand + 1], *op.outputs[1:]}
+        elif op.kind == "Concat" and not found.isdisjoint(op.outputs):
+            found |= set(op.inputs)
+    slices = (op for op in graph.ops if op.kind == "StridedSlice" and not found.isdisjoint(op.inputs[:1]))
+    return found | {op.outputs[0] for op in list(slices)}
 
 
 def check_parts(graphs: Sequence[Graph], split: Split | None, error: Callable[[str], Exception], label: str) -> None:
@@ -58,8 +73,13 @@ def check_parts(graphs: Sequence[Graph], split: Split | None, error: Callable[[s
         if position != live[0]:
             fail(f"live_rows of part {rank} is another input than that of part 0")
     if live[0] is not None:
-        _check_live_cuts(inputs[0], split.inputs, "input", fail)
-        _check_live_cuts(outputs[0], split.outputs, "output", fail)
+        carried = carried_values(graphs[0])
+        for what, ids, axes in (
+            ("input", graphs[0].inputs, split.inputs),
+            ("output", graphs[0].outputs, split.outputs),
+        ):
+            ports = zip(ids, axes, strict=True)
+            _check_live_cuts([(graphs[0].values[id_], axis) for id_, axis in ports if id_ not in carried], what, fail)
     _check_gathers(graphs, fail)
 
 
@@ -91,9 +111,9 @@ def _check_ports(parts: Sequence[Sequence[Value]], axes: Sequence[int], what: st
                 )
 
 
-def _check_live_cuts(ports: Sequence[Value], axes: Sequence[int], what: str, fail: Callable[[str], Any]) -> None:
+def _check_live_cuts(ports: Sequence[tuple[Value, int]], what: str, fail: Callable[[str], Any]) -> None:
     """live_rows counts rows of axis 1, over all devices: what has live rows has them whole on each."""
-    for value, axis in zip(ports, axes, strict=True):
+    for value, axis in ports:
         if value.kind != "state" and len(value.shape) >= 3 and axis in (0, 1):
             fail(
                 f"{what} '{value.name}', {_describe(value)}, has live rows and is split on axis {axis}, "

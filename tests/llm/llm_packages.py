@@ -20,6 +20,7 @@ TINY_CONFIG = FAMILIES["qwen3"].tiny_config
 QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "mxfp4a8", "float16", "float32"]
 # Those without linear attention, whose states are rounded between two runs and are one sequence's.
 STATELESS = [name for name, family in FAMILIES.items() if not family.contract.carried]
+HYBRIDS = [name for name, family in FAMILIES.items() if family.contract.carried]
 # Every profile, and every family: families differ in blocks, not in numbers.
 MODELS = [("qwen3", quant) for quant in QUANTS]
 MODELS += [(family, "w4a8h0_ssfp") for family in STATELESS if family != "qwen3"]

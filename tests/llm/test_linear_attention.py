@@ -330,7 +330,6 @@ def test_forms_of_states_need_states(tmp_path, flag):
         ({"verify_length": 4}, "verify"),
         ({"draft_layers": 1}, "verify"),
         ({"pipeline": 2}, "--pipeline 2"),
-        ({"ndevice": 2}, "--ndevice 2"),
         ({"position_ids": True}, "--position-ids"),
     ],
 )

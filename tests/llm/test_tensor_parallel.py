@@ -4,14 +4,17 @@ import json
 
 import numpy as np
 import pytest
-from llm_packages import DEMO_CHECKPOINT, MODELS, TINY_CONFIG, LoadedPackage, compile_package
+from llm_packages import DEMO_CHECKPOINT, HYBRIDS, MODELS, TINY_CONFIG, LoadedPackage, compile_package
 
 import tcim_lite.runtime as tcim
-from tcim_lite.llm import Package, cache_names, share_kv_cache
+from tcim_lite.llm import Package, cache_names, lanes_of, share_kv_cache
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.families import FAMILIES
 
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 NEXT = [5, 300, 7, 8]
 SIZES = {"prefill_length": 16, "context_length": 64}
+QK, V = 2 * 32, 4 * 48  # columns of the tiny hybrid models
 
 
 @pytest.fixture(autouse=True)
@@ -28,11 +31,90 @@ def assert_same_run(package: Package, devices: tuple[int, ...]) -> None:
     for got, want in zip(several.caches(), single.caches(), strict=True):
         assert np.any(want)
         assert got.tobytes() == want.tobytes()
+    (lane,) = lanes_of(single.prefill_module)
+    for name in lane.carried:
+        got, want = (loaded.prefill_module.get_dev_input(name).numpy() for loaded in (several, single))
+        assert np.any(want)
+        assert got.tobytes() == as_devices_hold_it(name, want).tobytes()
 
 
-@pytest.mark.parametrize(("family", "quant"), MODELS)
+def as_devices_hold_it(name: str, state: np.ndarray) -> np.ndarray:
+    """Columns of q, k and v lie together on each of two devices; everything else is cut where it is."""
+    if not name.startswith("past_conv_cache") or state.shape[1] in (QK, V):
+        return state
+    q, k, v = np.split(state, [QK, 2 * QK], axis=1)
+    halves = [np.split(part, 2, axis=1) for part in (q, k, v)]
+    return np.concatenate([part for pair in zip(*halves, strict=True) for part in pair], axis=1)
+
+
+@pytest.mark.parametrize(("family", "quant"), [*MODELS, *((family, "w4a8h0_ssfp") for family in HYBRIDS)])
 def test_two_devices_equal_one(tiny_package, family, quant):
     assert_same_run(tiny_package(family, quant=quant, ndevice=2, **SIZES), (0, 1))
+
+
+@pytest.mark.parametrize("quant", ["float32", "w8a8h1_sefp"])
+@pytest.mark.parametrize("form", [{}, {"split_conv": True}, {"split_conv": True, "recurrent_in_place": True}])
+def test_two_devices_share_states_in_every_form(tiny_package, quant, form):
+    assert_same_run(tiny_package("qwen3_next", quant=quant, ndevice=2, **form, **SIZES), (0, 1))
+
+
+def test_answers_of_linear_attention_on_two_devices(tiny_package, monkeypatch):
+    monkeypatch.setenv("TCIM_LITE_STRICT", "error")
+    package = tiny_package("qwen3_5", ndevice=2, **SIZES)
+    single, several = LoadedPackage(package), LoadedPackage(package, (0, 1))
+    for prompt in (PROMPT, PROMPT[4:9]):
+        assert list(several.generate(prompt, max_new_tokens=9)) == list(single.generate(prompt, max_new_tokens=9))
+
+
+def test_states_go_over_the_host_to_two_devices(tiny_package):
+    """As caches do, where the columns of q, k and v are inputs of their own."""
+    package = tiny_package("qwen3_5", ndevice=2, split_conv=True, **SIZES)
+    single, several = LoadedPackage(package), LoadedPackage(package, (0, 1))
+    single.prefill(PROMPT)
+    (lane,) = lanes_of(single.prefill_module)
+    for name in (*lane.caches, *lane.carried):
+        several.decode_module.set_input(name, single.prefill_module.get_dev_input(name).numpy())
+    several._held = len(PROMPT)
+    assert several.decode(NEXT[0], len(PROMPT)).tobytes() == single.decode(NEXT[0], len(PROMPT)).tobytes()
+
+
+def test_multi_token_prediction_on_two_devices(tiny_package):
+    """The states after each of several tokens, and the layer that guesses, which has a cache."""
+    package = tiny_package("qwen3_5_moe", ndevice=2, mtp=True, **SIZES)
+    for kind in ("prefill", "decode", "prefill_mtp", "decode_mtp"):
+        results = []
+        for devices, suffix in (((0,), ".hmm"), ((0, 1), ".hmms")):
+            manager = tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))
+            module = tcim.load(package.graph(f"{kind}{suffix}"), tcim.Option(manager))
+            rng = np.random.default_rng(3)
+            infos = [module.get_input_info(module.get_input_name(i)) for i in range(module.get_num_inputs())]
+            for info in infos:
+                if info.dtype == np.int32:
+                    value = np.zeros(info.shape, np.int32)
+                    value[...] = min(3, infos[0].shape[1]) if "current" in info.name else 0
+                elif "mask" in info.name:
+                    value = np.zeros(info.shape, info.dtype)
+                    value[:, : min(3, infos[0].shape[1])] = 1
+                elif "conv" in info.name:
+                    value = np.zeros(info.shape, info.dtype)
+                else:
+                    value = (rng.standard_normal(info.shape) * 0.3).astype(info.dtype)
+                module.set_input(info.name, value)
+            module.run(sync=True)
+            names = [module.get_output_name(i) for i in range(module.get_num_outputs())]
+            results.append({name: module.get_output(name).numpy() for name in names})
+        assert list(results[0]) == list(results[1])
+        for name, want in results[0].items():
+            assert np.any(want), name
+            want = as_devices_hold_it(f"past_{name}", want)
+            assert results[1][name].tobytes() == want.tobytes(), (kind, name)
+
+
+def test_heads_of_linear_attention_that_devices_cannot_share(tmp_path):
+    changes = {"linear_num_key_heads": 1, "linear_num_value_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3_5"].tiny_config | changes))
+    with pytest.raises(CompileError, match="--ndevice 2 does not divide the 1 key heads of linear attention"):
+        compile_package(tmp_path, tmp_path / "out", random_weights=True, ndevice=2, **SIZES)
 
 
 def test_any_devices_in_any_order_will_do(tiny_package):

@@ -12,6 +12,7 @@ import pytest
 
 from tcim_lite import _core
 from tcim_lite.hmm import Container, Split, read
+from tcim_lite.hmm.parts import CARRIED
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.common.packing import unpack
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
@@ -77,6 +78,10 @@ def test_devices_share_each_op_along_the_axis_that_its_definition_names(
                 assert all(allowed[cuts[op.kind]](axis, len(shape)) for axis in axes), (op.kind, value.name)
                 cut |= {op.kind} if axes else set()
     assert cut >= {"Linear", "RMSNorm", "Rope", "KVcache", "FlashAttention", "SiluMul"}
+
+
+def test_the_reader_knows_what_ops_hand_from_run_to_run() -> None:
+    assert {row["name"]: row["carried"] for row in _core.op_table() if row["carried"] is not None} == CARRIED
 
 
 def test_every_result_of_a_cut_op_is_gathered(make_checkpoint: Make, make_package: Make) -> None:

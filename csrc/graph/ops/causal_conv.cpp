@@ -68,7 +68,7 @@ extern const OpDefinition CausalConv = {
     "a convolution along T of each channel by itself: y[t] is about the `taps` columns of [state; x] that end with "
     "x[t]. The new state is the S columns of [state; x] from `current` on, from T on without it. Of T states the one "
     "behind token t is that of `current` = t + 1, beyond `current` that of `current`",
-    Cut::None,
+    Cut::Columns,
     check_causal_conv,
     plan_causal_conv,
     nullptr,

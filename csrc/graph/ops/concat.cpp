@@ -58,6 +58,6 @@ void plan_concat(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition Concat = {"x, .. of one dtype {axis: int} -> same dtype", "the operands side by side",
-                                    Cut::None, check_concat, plan_concat};
+                                    Cut::Rows, check_concat, plan_concat};
 
 }  // namespace tcim_lite::ops

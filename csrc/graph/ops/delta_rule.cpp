@@ -143,7 +143,7 @@ extern const OpDefinition DeltaRule = {
     "y = scale * S^T q. With rate and bias, decay stands for rate * softplus(decay + bias) and beta for sigmoid(beta). "
     "A token whose mask is 0 changes nothing and gives 0. Of T states each is that behind a token, rounded to T before "
     "the next token reads it. With state: \"in_place\" the state is of kind state, and the result is the same storage",
-    Cut::None,
+    Cut::Heads,
     check_delta_rule,
     plan_delta_rule,
     states_of_delta_rule,

@@ -64,4 +64,8 @@ size_t num_ops();
 // The states that `op` reads and updates.
 std::vector<StateOperand> states_of(const Op& op);
 
+// By value of a valid graph: whether it is what a run takes from the one before or hands to the next, or a part of that
+// as the program sees it.
+std::vector<bool> carried_values(const Graph& graph);
+
 }  // namespace tcim_lite

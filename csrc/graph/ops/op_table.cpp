@@ -1,4 +1,5 @@
 #include <array>
+#include <ranges>
 
 #include "graph/ops/op_definition.h"
 
@@ -42,6 +43,23 @@ std::optional<OpKind> find_op(std::string_view name) {
 std::vector<StateOperand> states_of(const Op& op) {
   const OpDefinition& definition = definition_of(op.kind);
   return definition.states == nullptr ? std::vector<StateOperand>{} : definition.states(op);
+}
+
+std::vector<bool> carried_values(const Graph& graph) {
+  std::vector<bool> is_carried(graph.values.size());
+  for (const Op& op : std::views::reverse(graph.ops)) {
+    const size_t carried = definition_of(op.kind).carried;
+    if (carried < op.inputs.size()) {
+      is_carried[op.inputs[carried]] = true;
+      for (size_t i = 1; i < op.outputs.size(); ++i) is_carried[op.outputs[i]] = true;
+    }
+    if (op.kind != OpKind::Concat || !is_carried[op.outputs[0]]) continue;
+    for (const uint32_t id : op.inputs) is_carried[id] = true;
+  }
+  for (const Op& op : graph.ops) {
+    if (op.kind == OpKind::StridedSlice && is_carried[op.inputs[0]]) is_carried[op.outputs[0]] = true;
+  }
+  return is_carried;
 }
 
 std::string_view name_of(Cut cut) {

@@ -42,6 +42,6 @@ void plan_strided_slice(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition StridedSlice = {
     "x {starts: \"0,4\", steps: \"1,-2\"} -> same dtype and rank, y[i, ..] = x[starts + i * steps, ..]",
-    "elements of every axis, at equal distances", Cut::None, check_strided_slice, plan_strided_slice};
+    "elements of every axis, at equal distances", Cut::Rows, check_strided_slice, plan_strided_slice};
 
 }  // namespace tcim_lite::ops

@@ -1,7 +1,6 @@
 #include "graph/plan/plan_values.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "graph/memory_plan.h"
 #include "graph/ops/op_definition.h"
@@ -49,14 +48,7 @@ PlanValues::PlanValues(const Graph& graph, bool float_math) : graph_(graph) {
       last_consumer_[id] = &op;
     }
   }
-  // What a run hands to the next has no tokens, nor has what it is put together from.
-  std::vector<bool> is_carried(count);
-  for (const Op& op : std::views::reverse(graph.ops)) {
-    if (const size_t carried = definition_of(op.kind).carried; carried < op.inputs.size())
-      is_carried[op.inputs[carried]] = true;
-    if (op.kind != OpKind::Concat || !is_carried[op.outputs[0]]) continue;
-    for (uint32_t id : op.inputs) is_carried[id] = true;
-  }
+  const std::vector<bool> is_carried = carried_values(graph);  // without tokens
   for (uint32_t id = 0; id < count; ++id) rows_[id].limited &= !is_carried[id];
   for (uint32_t id : graph.outputs) consumers_[id] += 2;  // never sole
 }
