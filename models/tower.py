@@ -47,12 +47,18 @@ class Tower:
         steepness: As `EncoderMlp.steepness`.
         patch_bias: The patch embedding has a bias.
         learned: Patches have learned positions, a square table that is resized to the grid of an image.
+        centred: Its cells lie in the image as the patches do, so that it reaches to the edges; otherwise the first and
+            the last of a side lie where the first and the last patch do.
         tensors: Where every weight comes from, without what the names of all vision tensors begin with.
-        mean: Of colours, each 0 to 1, which a graph for images of one size subtracts.
+        mean: Of colours, each 0 to 1, which a graph for images of one size subtracts; None where it takes the numbers
+            of the processor.
         deviation: By which it then divides.
+        framed: An image is so many frames of a video as `temporal_patch_size` says, otherwise one.
+        last_norm: There is a norm behind the last layer.
+        merger_norm: That of the merger, where it is another.
         gears: Of one that takes any image, in tokens, unless the user says otherwise.
         sizes: Of one that takes cut images, height and width in pixels, likewise.
-        file_end: What the names of files of such a one end in, with the size and the frames of a patch in it.
+        file_end: What names of graphs for images of one size end in, with the size and the frames of a patch in it.
         lists_sizes: Programs look for a file that lists them.
         usual_keys: Makes the keys of the other towers of a `vision_config` that spells them in another way.
         tiny: A `vision_config` for tests, of a model that is as wide as the family's tiny one.
@@ -66,7 +72,8 @@ class Tower:
     learned: bool
     tensors: Mapping[Role, Tensors]
     tiny: Mapping[str, Any]
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    centred: bool = False
+    mean: tuple[float, float, float] | None = (0.5, 0.5, 0.5)
     deviation: tuple[float, float, float] = (0.5, 0.5, 0.5)
     gears: tuple[int, ...] = ()
     sizes: tuple[tuple[int, int], ...] = ()
@@ -74,6 +81,9 @@ class Tower:
     lists_sizes: bool = False
     steepness: float = 1.0
     usual_keys: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    framed: bool = True
+    last_norm: bool = False
+    merger_norm: Norm | None = None
 
     def read(self, raw: Mapping[str, Any], width: int, title: str) -> TowerConfig:
         """Reads the `vision_config` of a parsed `config.json`, of a language model with hidden states of `width`.
@@ -81,12 +91,14 @@ class Tower:
         Raises:
             CompileError: It is missing, or a value is missing, malformed or not supported.
         """
-        section = self.usual_keys(vision_config(raw, title))
+        section = {"out_hidden_size": width, **self.usual_keys(vision_config(raw, title))}
         rope = section.get("rope_parameters") or {}
         if not isinstance(rope, Mapping):
             raise CompileError(f"vision_config: rope_parameters must be an object, got {rope!r:.40}")
         keys = read_keys((*_KEYS, *self.keys), section, f"the vision tower of {title}")
         values = {**keys, "rope_theta": positive("rope_theta", rope.get("rope_theta", 10000.0))}
+        if not self.framed:
+            values["temporal_patch_size"] = 1
         config = TowerConfig(tower=self, values=values)
         config.check(width)
         return config
@@ -191,7 +203,7 @@ class TowerConfig:
             hidden=self["hidden_size"],
             tokens=self.merged,
             width=self["out_hidden_size"],
-            norm=self.tower.norm,
+            norm=self.tower.merger_norm or self.tower.norm,
             roles=STACK_ROLES if stacked else MERGER_ROLES,
             norm_behind=stacked,
         )

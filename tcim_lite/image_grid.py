@@ -24,13 +24,17 @@ def patch_places(rows: int, columns: int, merge: int) -> NDArray[np.int32]:
     return merge_major(np.indices((rows, columns), np.int32), merge)
 
 
-def table_corners(rows: int, columns: int, merge: int, side: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def table_corners(
+    rows: int, columns: int, merge: int, side: int, centred: bool = False
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """What each patch takes from a learned table of side x side positions that is stretched over the grid.
+
+    Its outer positions lie where the outer patches do, or, if `centred`, all lie in the middle of equal cells.
 
     Returns:
         Numbers of the four positions around it, [4, rows * columns], and what each counts.
     """
-    low, high, share = zip(*(_between(extent, side) for extent in (rows, columns)), strict=True)
+    low, high, share = zip(*(_between(extent, side, centred) for extent in (rows, columns)), strict=True)
     lines, across = (low[0], high[0]), (low[1], high[1])
     parts = [np.stack((1 - part, part)) for part in share]
     ids = np.stack([line[:, None] * side + column[None] for line in lines for column in across])
@@ -38,9 +42,14 @@ def table_corners(rows: int, columns: int, merge: int, side: int) -> tuple[NDArr
     return merge_major(ids, merge).astype(np.int32), merge_major(counts, merge).astype(np.float32)
 
 
-def _between(extent: int, side: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+def _between(extent: int, side: int, centred: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """The lines of a table before and behind each of `extent` lines from its first to its last, and how far it is."""
-    at = np.arange(extent, dtype=np.float32) * np.float32(side - 1) / np.float32(max(extent - 1, 1))
+    lines = np.arange(extent, dtype=np.float32)
+    if centred:
+        at = (lines + np.float32(0.5)) * np.float32(side) / np.float32(extent) - np.float32(0.5)
+        at = np.clip(at, np.float32(0), np.float32(side - 1))
+    else:
+        at = lines * np.float32(side - 1) / np.float32(max(extent - 1, 1))
     low = np.floor(at).astype(np.int64)
     return low, np.minimum(low + 1, side - 1), at - low.astype(np.float32)
 

@@ -100,8 +100,9 @@ class EncoderAttention:
         """Yields its weights in the order of use."""
         yield from self.norm.weights(self.hidden, roles.ATTENTION_NORM, roles.ATTENTION_NORM_BIAS)
         if self.turned:
-            yield Weight(roles.QKV, (3 * self.hidden,), self.hidden)
-            yield Weight(roles.QKV_BIAS, (3 * self.hidden,))
+            rows = (self.hidden, self.hidden, self.hidden)
+            yield Weight(roles.QKV, rows, self.hidden)
+            yield Weight(roles.QKV_BIAS, rows)
         else:
             for weight, bias in APART:
                 scale = self.head_dim**-0.5 if weight == roles.Q else 1.0

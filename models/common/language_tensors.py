@@ -14,6 +14,7 @@ from .checkpoint import FLOATS, Checkpoint
 # What names of its layers begin with, in some files.
 _LANGUAGE = ("model.language_model.", "language_model.model.", "thinker.model.", "llm.model.")
 VISION = ("model.visual.", "visual.")  # and those of its vision tower
+PROJECTORS = ("model.projector.", "mlp_AR.")  # what makes tokens of its patches, where that is beside it
 STRIPS = ("model.vision_tower.", "model.merger.", "vpm.", "resampler.")  # or of a tower as SigLIP's
 _OTHER_TOWERS = ("vision_tower.", "model.embed_vision.", "model.embed_audio.")
 _SOUND = (
@@ -52,7 +53,7 @@ class LanguageTensors(Checkpoint):
 
     def names(self) -> list[str]:
         """Returns the names of all tensors."""
-        towers = (*VISION, *STRIPS, *_OTHER_TOWERS, *_SOUND)
+        towers = (*VISION, *PROJECTORS, *STRIPS, *_OTHER_TOWERS, *_SOUND)
         names = [name for name in super().names() if not name.startswith(towers)]
         if not self._prefix:
             return [name if name.startswith(_HEAD) else _OWN + name for name in names]

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from .checkpoint import FLOATS, Checkpoint
 from .errors import CheckpointError
-from .language_tensors import VISION
+from .language_tensors import PROJECTORS, VISION
+
+_PROJECTOR = "projector."
 
 
 class VisionTensors(Checkpoint):
-    """The tower alone: names without what those of all its tensors begin with."""
+    """The tower alone: names without what those of all its tensors begin with; `projector.` is what is beside it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -28,22 +30,26 @@ class VisionTensors(Checkpoint):
                 "checkpoint of the whole model, with its vision tower"
             )
         self._prefix = prefix
+        everything = super().names()
+        beside = (prefix for prefix in PROJECTORS if any(name.startswith(prefix) for name in everything))
+        self._projector = next(beside, PROJECTORS[0])
 
     def __contains__(self, name: str) -> bool:
-        return super().__contains__(self._prefix + name)
-
-    def names(self) -> list[str]:
-        """Returns the names of all tensors of the tower."""
-        return [name.removeprefix(self._prefix) for name in super().names() if name.startswith(self._prefix)]
+        return super().__contains__(self._stored(name))
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""
-        return super().shape(self._prefix + name)
+        return super().shape(self._stored(name))
 
     def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
         """As `Checkpoint.check`."""
-        super().check(self._prefix + name, shape, dtypes)
+        super().check(self._stored(name), shape, dtypes)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
         """As `Checkpoint.read`."""
-        return super().read(self._prefix + name, start, stop)
+        return super().read(self._stored(name), start, stop)
+
+    def _stored(self, name: str) -> str:
+        if name.startswith(_PROJECTOR):
+            return self._projector + name.removeprefix(_PROJECTOR)
+        return self._prefix + name

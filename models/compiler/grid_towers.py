@@ -74,10 +74,10 @@ class GridPlan:
         if spec.cut:
             height, width = self._pixels(spec)
             message |= {"image_height": height, "image_width": width, "tokens": spec.tokens(config)}
-        elif spec.patches is not None:
-            message |= {"image_mean": list(config.tower.mean), "image_std": list(config.tower.deviation)}
-        else:
+        elif spec.patches is None:
             message |= {"tokens": spec.tokens(config), "num_position_embeddings": config["num_position_embeddings"]}
+        elif config.tower.mean is not None:
+            message |= {"image_mean": list(config.tower.mean), "image_std": list(config.tower.deviation)}
         if config.windowed:
             message["window_size"] = config["window_size"]
         return message
@@ -168,12 +168,16 @@ def _image_size(asked: str, config: TowerConfig) -> tuple[int, int]:
 def _weights(config: TowerConfig, profile: Profile) -> list[LinearSpec | VectorSpec]:
     """All weights in the order of use, but the positions."""
     tensors, hidden, side = config.tower.tensors, config["hidden_size"], config["patch_size"]
-    kernel = (hidden, 3, config["temporal_patch_size"], side, side)
+    frames = (config["temporal_patch_size"],) if config.tower.framed else ()
+    kernel = (hidden, 3, *frames, side, side)
     specs: list[LinearSpec | VectorSpec] = [patch_kernel(tensors, kernel, profile)]
     if config.tower.patch_bias:
         specs += specs_of([Weight(roles.PATCHES_BIAS, (hidden,))], tensors, profile, None)
     for layer in range(config["depth"]):
         specs += specs_of((w for block in config.layer(layer) for w in block.weights()), tensors, profile, layer)
+    if config.tower.last_norm:
+        last = config.tower.norm.weights(hidden, roles.LAST_NORM, roles.LAST_NORM_BIAS)
+        specs += specs_of(last, tensors, profile, None)
     for index in range(len(config.stacked)):
         specs += specs_of(config.merger(stacked=True).weights(), tensors, profile, index)
     return specs + specs_of(config.merger().weights(), tensors, profile, None)
@@ -199,14 +203,15 @@ def _tables(plan: GridPlan, tensors: TensorSource) -> dict[str, NDArray[Any]]:
     )
     scale = np.float32(1 / math.sqrt(config.head_dim))
     found = dict(zip(roles.ROPE, (rope.cos, rope.sin, rope.cos * scale, rope.sin * scale), strict=True))
-    if any(spec.takes_image for spec in plan.graphs.values()):
+    if not any(spec.takes_image for spec in plan.graphs.values()):
+        if rest := -config.patch_inputs % GROUP:
+            found[roles.ZEROS] = np.zeros((1, 1, rest), np.float32)
+    elif config.tower.mean is not None:
         means, deviations = (
             np.repeat(np.array(colours, np.float32), config["temporal_patch_size"]).reshape(1, -1, 1, 1)
             for colours in (config.tower.mean, config.tower.deviation)
         )
         found |= {roles.COLOUR_SHIFT: -255 * means, roles.COLOUR_SCALE: 1 / (255 * deviations)}
-    elif rest := -config.patch_inputs % GROUP:
-        found[roles.ZEROS] = np.zeros((1, 1, rest), np.float32)
     if any(spec.patches is None for spec in plan.graphs.values()):
         found[roles.ONE] = np.ones((1, 1, 1, 1), np.float32)
     if config.tower.learned:
@@ -215,7 +220,7 @@ def _tables(plan: GridPlan, tensors: TensorSource) -> dict[str, NDArray[Any]]:
         for graph in plan.graphs.values():
             if graph.patches is not None:
                 side = math.isqrt(len(table))
-                ids, counts = table_corners(*graph.patches, merge, side)
+                ids, counts = table_corners(*graph.patches, merge, side, config.tower.centred)
                 table = sum(counts[index][:, None] * table[ids[index]] for index in range(4))
         found[roles.POSITIONS.name] = table
     return found

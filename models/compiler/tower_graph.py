@@ -114,6 +114,9 @@ def build_tower(config: TowerConfig, profile: Profile, weights: Sequence[WeightE
         if layer in config.stacked:
             index = config.stacked.index(layer)
             found.append(merge(config.merger(stacked=True), names[len(found)], f"encoder.stacks.{index}", index))
+    if config.tower.last_norm:
+        last = (roles.LAST_NORM, roles.LAST_NORM_BIAS)
+        x = config.tower.norm.lower(builder, "encoder.last_normed", x, last, None)
     found.insert(0, merge(config.merger(), OUTPUT, "encoder.merger"))
     return builder.build(dict.fromkeys(found))
 
@@ -125,7 +128,9 @@ def _one_size(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> 
     side, merge, frames, hidden = (
         config[key] for key in ("patch_size", "spatial_merge_size", "temporal_patch_size", "hidden_size")
     )
-    image = builder.input("image", (1, 3, frames, rows * side, columns * side), aliases=["pixel_values"])
+    planes_of = (3, frames) if config.tower.framed else (1, 3)
+    shape = (1, *planes_of, rows * side, columns * side)
+    image = builder.input("image", shape, aliases=["pixel_values"])
     window_index = window_mask = None
     tokens = spec.tokens(config)
     if config.windowed:
@@ -133,8 +138,9 @@ def _one_size(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> 
         if spec.window_mask:
             window_mask = builder.input("window_mask", (1, spec.capacity, spec.capacity))
     planes = builder.reshape("encoder.planes", image, (1, 3 * frames, rows * side, columns * side))
-    planes = builder.add_repeated("encoder.planes_centred", planes, builder.weight(roles.COLOUR_SHIFT))
-    planes = builder.mul_repeated("encoder.planes_scaled", planes, builder.weight(roles.COLOUR_SCALE))
+    if config.tower.mean is not None:
+        planes = builder.add_repeated("encoder.planes_centred", planes, builder.weight(roles.COLOUR_SHIFT))
+        planes = builder.mul_repeated("encoder.planes_scaled", planes, builder.weight(roles.COLOUR_SCALE))
     bias = roles.PATCHES_BIAS.name if config.tower.patch_bias else None
     x = builder.patches("encoder.patch_planes", planes, roles.PATCHES.name, bias, side)
     x = builder.reshape("encoder.cells", x, (hidden, rows // merge, merge, columns // merge, merge))

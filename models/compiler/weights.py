@@ -125,7 +125,7 @@ def specs_of(
                     role=weight.role,
                     layer=layer,
                     tensors=names,
-                    lengths=weight.outputs,
+                    lengths=(sum(weight.outputs),) if source.transform == "plain" else weight.outputs,
                     merge=merge,
                     sections=weight.sections or weight.outputs,
                     experts=weight.experts,

@@ -1,8 +1,9 @@
 """The host side of a vision tower: which graph sees an image, and the inputs around its pixels.
 
 Qwen3-VL and Qwen2.5-VL have one graph, NAME_visual.hmm, for images of one size; the latter takes the order of its
-windows, and may take a mask of them. Qwen3.5 has such a graph, or a graph NAME_visual_mN.hmm, a gear, for any image of
-up to N tokens. Qwen2-VL has a graph for each of some sizes, which takes the patches of an image.
+windows, and may take a mask of them. That of PaddleOCR-VL is NAME_visual_WxH.hmm, W and H being its width and height.
+Qwen3.5 has such a graph, or a graph NAME_visual_mN.hmm, a gear, for any image of up to N tokens. Qwen2-VL has a graph
+for each of some sizes, which takes the patches of an image.
 """
 
 from __future__ import annotations
@@ -190,7 +191,9 @@ class VisionTower:
             raise ValueError(f"an image of {height} x {width} pixels: the graph takes {self.size[0]} x {self.size[1]}")
         else:
             module = self._first
-            inputs = {module.get_input_name(0): np.repeat(self._colours(pixels)[None, :, None], self._frames, axis=2)}
+            name = module.get_input_name(0)
+            frames = np.repeat(self._colours(pixels)[:, None], self._frames, axis=1)
+            inputs = {name: frames.reshape(module.get_input_info(name).shape)}
             inputs |= self._windows(module, rows // self.merge, columns // self.merge)
         for name, values in inputs.items():
             info = module.get_input_info(name)
@@ -201,11 +204,11 @@ class VisionTower:
         found = [module.get_output(name).numpy() for name in outputs]
         return [features.reshape(-1, features.shape[-1])[:tokens] for features in found]
 
-    def _colours(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        """The numbers of a processor as colours of 0 to 255, which a graph for images of one size takes."""
-        mean, deviation = (
-            np.array(self._facts.get(key, [0.0] * 3), np.float32)[:, None, None] for key in ("image_mean", "image_std")
-        )
+    def _colours(self, pixels: NDArray[Any]) -> NDArray[Any]:
+        """The numbers of a processor as colours of 0 to 255, where a graph for images of one size takes these."""
+        if "image_mean" not in self._facts:
+            return pixels
+        mean, deviation = (np.array(self._facts[key], np.float32)[:, None, None] for key in ("image_mean", "image_std"))
         return (pixels.astype(np.float32) * deviation + mean) * np.float32(255)
 
     @property

@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="the oracle")
 tokenizers = pytest.importorskip("tokenizers", reason="needs the extra [chat]")
 Image = pytest.importorskip("PIL.Image", reason="needs the extra [images]")
 
-from vision_language import TOWERS, random_model
+from vision_language import TOWERS, patches_for, random_model
 
 from tcim_lite.cli import main
 from tcim_lite.llm import encode_chat, load_tokenizer
@@ -54,18 +54,14 @@ def photo(tmp_path_factory):
 
 def greedy(model, tokens: np.ndarray, pixels: np.ndarray) -> list[int]:
     """What transformers answers, without a cache; patches are cut as its processor cuts them."""
-    side, merge = model.config.vision_config.patch_size, model.config.vision_config.spatial_merge_size
-    rows, columns = (extent // side for extent in pixels.shape[1:])
-    frames = np.stack([pixels.astype(np.float32)] * 2)
-    cells = frames.reshape(1, 2, 3, rows // merge, merge, side, columns // merge, merge, side)
-    patches = cells.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(rows * columns, -1)
-    grid, found = torch.tensor([[1, rows, columns]]), []
+    patches, grid = patches_for(model, pixels)
+    found = []
     for _ in range(LIMIT):
         ids = torch.tensor(np.array([[*tokens, *found]]))
         kinds = (ids == model.config.image_token_id).int()
         with torch.no_grad():
             model.model.rope_deltas = None
-            given = {"pixel_values": torch.tensor(patches), "image_grid_thw": grid, "mm_token_type_ids": kinds}
+            given = {"pixel_values": patches, "image_grid_thw": torch.tensor([grid]), "mm_token_type_ids": kinds}
             found.append(int(model(ids, **given).logits[0, -1].argmax()))
     return found
 

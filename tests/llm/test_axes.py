@@ -20,7 +20,13 @@ from tcim_lite.models.families import FAMILIES, read_config
 SIZES = {"prefill_length": 16, "context_length": 64}
 TOKENS = np.random.default_rng(3).integers(0, 331, 64).tolist()
 # A family that has the same layers and one position, and what its tiny config must be for that.
-PLAIN = {"qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe", "qwen2_5_vl": "qwen2", "qwen2_vl": "qwen2"}
+PLAIN = {
+    "qwen3_vl": "qwen3",
+    "qwen3_vl_moe": "qwen3_moe",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_vl": "qwen2",
+    "paddleocr_vl": "llama",
+}
 AXES = ["time_position_ids", "hight_position_ids", "width_position_ids"]
 QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32"]
 

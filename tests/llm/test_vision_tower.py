@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="the oracle")
 
 import torch
 from isas import bytes_by_isa
-from vision_language import TOWERS, random_model
+from vision_language import TOWERS, features_of, patches_for, random_model
 
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
@@ -29,6 +29,7 @@ LIMITS = {"float32": (4e-6, 1 - 1e-10), "float16": (4e-3, 1 - 1e-6), "w8a8h1_sef
 # Sides that are no whole windows, whole ones, and one token.
 SIZES = [(80, 112), (64, 96), (16, 16)]
 GEARS = "6,24,35"
+QWEN = [family for family in TOWERS if family.startswith("qwen")]
 
 
 @pytest.fixture(scope="module", params=TOWERS)
@@ -59,12 +60,8 @@ def compiled(checkpoint, tmp_path_factory):
 
 def expected(model, pixels: np.ndarray) -> list[np.ndarray]:
     """Features of an image, of transformers."""
-    vision = model.config.vision_config
-    patches = patches_of(pixels, vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
-    grid = [1, pixels.shape[1] // vision.patch_size, pixels.shape[2] // vision.patch_size]
-    with torch.no_grad():
-        found = model.model.visual(torch.tensor(patches).float(), grid_thw=torch.tensor([grid]), return_dict=True)
-    return [part.numpy() for part in (found.pooler_output, *(getattr(found, "deepstack_features", None) or ()))]
+    patches, grid = patches_for(model, pixels)
+    return [part.numpy() for part in features_of(model, patches, [grid])]
 
 
 def image(height: int, width: int) -> np.ndarray:
@@ -77,7 +74,9 @@ def sizes(family: str, height: int, width: int) -> tuple[str, str]:
 
 def ends(family: str) -> list[str]:
     """Of the graphs for images of 80 x 112."""
-    return {"qwen3_5": [f"_m{gear}" for gear in GEARS.split(",")], "qwen2_vl": ["_80x112"]}.get(family, [""])
+    known = {"qwen2_vl": ["_80x112"], "paddleocr_vl": ["_112x80"]}  # the latter has the width first
+    known["qwen3_5"] = [f"_m{gear}" for gear in GEARS.split(",")]
+    return known.get(family, [""])
 
 
 @pytest.mark.parametrize("quant", LIMITS)
@@ -140,6 +139,7 @@ def test_inputs_and_outputs_are_those_of_the_vendor(checkpoint, compiled):
                 ("attention_mask", (1, 1, 1, 140), "float16"),
                 ("image_embeds", (1, 35, 192), "float16"),
             ],
+            "paddleocr_vl": [("image", (1, 1, 3, 80, 112), "float16"), ("image_embeds", (1, 35, 192), "float16")],
         }[family]
     )
     assert json.loads(module.get_custom_msg())["quant"] == "float16"  # that of the body, where it is float
@@ -156,6 +156,7 @@ class Exported(torch.nn.Module):
         return self.visual(patches, grid_thw=self.grid, return_dict=True).pooler_output
 
 
+@pytest.mark.parametrize("checkpoint", QWEN, indirect=True, scope="module")
 def test_features_are_those_of_an_onnx_export(checkpoint, compiled, tmp_path):
     """The same formulas by another way into a graph; its file goes into the package's folder and leaves the others."""
     pytest.importorskip("onnx", reason="needs the extra [onnx]")
@@ -333,6 +334,8 @@ def test_what_cannot_be_is_refused(tmp_path, capsys, options, message):
         ("qwen3_vl", {"deepstack_visual_indexes": [0, 1]}, "names 2 layers, but 3 layers of the language model"),
         ("qwen3_vl", {"rope_parameters": [1]}, "rope_parameters must be an object, got [1]"),
         ("qwen2_5_vl", {"fullatt_block_indexes": [-1]}, "fullatt_block_indexes must be a list of layers"),
+        ("paddleocr_vl", {"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05 is not supported; the vision tower of Paddle"),
+        ("paddleocr_vl", {"image_size": 5}, "num_position_embeddings must be a positive integer, got 0"),
         ("qwen3", {}, "--vision: Qwen3 dense has no vision tower"),
     ],
 )
@@ -372,6 +375,25 @@ def test_a_language_model_alone_has_no_tower(checkpoint, tmp_path, capsys):
     asked = sizes(family, 64, 96)
     assert main(["compile", str(tmp_path / "hf"), "-o", str(tmp_path / "out"), *asked, "-q"]) == 2
     assert "has no tensors model.visual.* or visual.*; expected the checkpoint of the whole" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("checkpoint", ["paddleocr_vl"], indirect=True, scope="module")
+def test_tensors_may_have_the_names_of_modules(checkpoint, compiled, tmp_path):
+    """As of transformers' own modules, instead of those of released checkpoints, which transformers writes too."""
+    from safetensors.numpy import load_file, save_file
+
+    released = {"visual.": "model.visual.", "mlp_AR.": "model.projector.", "model.": "model.language_model."}
+    shutil.copytree(checkpoint[2], tmp_path / "hf")
+    path = tmp_path / "hf" / "model.safetensors"
+    tensors = load_file(path)
+    starts = {name: next(start for start in released if name.startswith(start)) for name in tensors}
+    assert set(starts.values()) == set(released)
+    renamed = {released[start] + name.removeprefix(start): tensors[name] for name, start in starts.items()}
+    save_file(renamed, path)
+    asked = ["--prefill-length", "8", "--context-length", "16", "--quant", "float16", "--vision", "64x96"]
+    assert main(["compile", str(path.parent), "-o", str(tmp_path / "out"), "--name", "tiny", *asked, "-q"]) == 0
+    for weights in ("tiny.hmw", "tiny_visual.hmw"):
+        assert (tmp_path / "out" / weights).read_bytes() == (compiled("--vision", "64x96") / weights).read_bytes()
 
 
 @pytest.mark.parametrize("size", [(1, 6), (6, 1)])

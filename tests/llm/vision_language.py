@@ -10,13 +10,14 @@ import pytest
 from test_oracle import random_weights
 
 from tcim_lite.llm import lanes_of
+from tcim_lite.llm.vision import patches_of
 from tcim_lite.models.families import FAMILIES
 
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 
 IMAGE_TOKEN = 300  # of the tiny vocabulary
-MODELS = {"qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen2_vl": "Qwen2VL"}
+MODELS = {"qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen2_vl": "Qwen2VL", "paddleocr_vl": "PaddleOCRVL"}
 TOWERS = {**MODELS, "qwen3_5": "Qwen3_5"}
 MODELS |= {"qwen3_vl_moe": "Qwen3VLMoe"}  # with the tower of Qwen3-VL
 _KINDS = {**TOWERS, **MODELS}
@@ -37,6 +38,28 @@ def random_model(family: str, vision: Mapping[str, Any] | None = None, **changes
     model = getattr(transformers, f"{_KINDS[family]}ForConditionalGeneration")(config).float().eval()
     random_weights(model)
     return model
+
+
+def patches_for(model: Any, pixels: np.ndarray) -> tuple[Any, list[int]]:
+    """What a model takes of an image [3, height, width], and the grid of its patches."""
+    vision = model.config.vision_config
+    side, merge = vision.patch_size, vision.spatial_merge_size
+    grid = [1, *(extent // side for extent in pixels.shape[1:])]
+    if model.config.model_type == "paddleocr_vl":  # patches row by row, each an image
+        rows = patches_of(pixels, side, 1, 1).reshape(-1, 3, side, side)
+    else:
+        rows = patches_of(pixels, side, merge, vision.temporal_patch_size)
+    return torch.tensor(rows).float(), grid
+
+
+def features_of(model: Any, patches: Any, grids: list[list[int]]) -> list[Any]:
+    """What the tower of a model makes of images one behind the other, then what each deepstack input takes."""
+    with torch.no_grad():
+        found = model.model.get_image_features(patches, torch.tensor(grids), return_dict=True)
+    stacks = getattr(found, "deepstack_features", None) or []
+    return [
+        torch.cat(list(part)) if isinstance(part, (list, tuple)) else part for part in (found.pooler_output, *stacks)
+    ]
 
 
 class Prompt:
@@ -68,12 +91,12 @@ class Prompt:
             else:
                 positions, deltas = model.model.get_rope_index(ids, kinds, image_grid_thw=given["image_grid_thw"])
                 self.positions, self.delta = positions[:, 0].numpy(), int(deltas[0, 0])
-                found = model.model.get_image_features(patches, given["image_grid_thw"], return_dict=True)
                 at = kinds.bool()
-                rows = rows.masked_scatter(at[..., None].expand_as(rows), torch.cat(found.pooler_output))
-                for features in getattr(found, "deepstack_features", None) or []:
+                features, *stacks = features_of(model, patches, grids)
+                rows = rows.masked_scatter(at[..., None].expand_as(rows), features)
+                for part in stacks:
                     stack = torch.zeros_like(rows)
-                    stack[at] = torch.cat(features) if isinstance(features, (list, tuple)) else features
+                    stack[at] = part
                     self.deepstack.append(stack[0].numpy())
             self.rows = rows[0].numpy()
 
@@ -108,6 +131,6 @@ def with_images(model: Any, text: list[int], grids: list[list[int]], seed: int =
         tokens += rng.integers(0, IMAGE_TOKEN, count).tolist()
         if grid is not None:
             tokens += [IMAGE_TOKEN] * (int(np.prod(grid)) // vision.spatial_merge_size**2)
-    width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-    patches = rng.standard_normal((sum(int(np.prod(grid)) for grid in grids), width)).astype(np.float32)
-    return Prompt(model, np.array(tokens), torch.tensor(patches), grids)
+    side = vision.patch_size
+    seen = [patches_for(model, rng.standard_normal((3, grid[1] * side, grid[2] * side)))[0] for grid in grids]
+    return Prompt(model, np.array(tokens), torch.cat(seen), grids)
