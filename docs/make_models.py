@@ -41,7 +41,8 @@ others](compile.md#gemma-4). Every [LLM example](../examples/README.md) runs eve
 Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](vision.md#three-positions) instead of
 one, and have no batch decode; `--vision` compiles [vision towers](vision.md#vision-towers). Graphs with [linear
 attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits, [multi-token
-prediction](compile.md#multi-token-prediction), and `.hmms` of these. These tests take all families from the records:
+prediction](compile.md#multi-token-prediction), `.hmms` of these, and pipeline stages. These tests take all families
+from the records:
 
 | what | tests |
 |---|---|

@@ -10,7 +10,16 @@ import time
 
 import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
-from tcim_lite.llm import Generator, Package, Sampler, cache_names, encode_chat, load_tokenizer, print_answer
+from tcim_lite.llm import (
+    Generator,
+    Package,
+    Sampler,
+    cache_names,
+    encode_chat,
+    load_tokenizer,
+    print_answer,
+    share_carried,
+)
 
 
 def load(package: Package) -> tuple[tcim.Module, tcim.Module]:
@@ -25,6 +34,7 @@ def load(package: Package) -> tuple[tcim.Module, tcim.Module]:
     # ... because they are prefill's: from here on both graphs read and write the same buffers.
     for name in cache_names(prefill):
         decode.set_input(name, prefill.get_dev_input(name))
+    share_carried(prefill, [decode])  # likewise the states of linear attention, where a model has it
     return prefill, decode
 
 

@@ -24,13 +24,16 @@ from tcim_lite.llm import (
     Package,
     Sampler,
     cache_names,
+    clear_carried,
     context_length,
     encode_chat,
+    lanes_of,
     last_logits,
     load_tokenizer,
     print_answer,
     prompt_chunks,
     run_graph,
+    share_carried,
 )
 
 # ---- in the process of a stage
@@ -45,6 +48,9 @@ def run_stage(prefill_path: Path, decode_path: Path, device: int, inbox: Any, ou
         prefill = tcim.load(str(prefill_path), option=tcim.Option(weights))
         caches = cache_names(prefill)
         decode = tcim.load(str(decode_path), option=tcim.Option(weights).set_dummy_tensors(caches))
+        states = [name for lane in lanes_of(prefill) for name in lane.carried]  # of linear attention
+        for graph in (prefill, decode):
+            share_carried(graph, [])  # each run goes on where the one before ended
         shapes = [prefill.get_input_info(prefill.get_input_name(0)).shape]
         shapes += [prefill.get_output_info(prefill.get_output_name(0)).shape]
         report.send(("ready", (*shapes, context_length(prefill))))
@@ -53,10 +59,12 @@ def run_stage(prefill_path: Path, decode_path: Path, device: int, inbox: Any, ou
             if command == "move caches":
                 # Through the host, as the vendor's demo does: prefill and decode may then run on different chips.
                 # Set on a dummy input, the first array makes decode's own buffer.
-                for name in caches:
+                for name in (*caches, *states):
                     decode.set_input(name, prefill.get_dev_input(name).to_host(True).numpy())
             else:
                 rows, valid, current = work
+                if valid == 0:
+                    clear_carried(prefill)
                 output = run_graph(prefill if command == "prefill" else decode, rows, valid, current)
                 message = (command, output, valid, current)
                 if outbox is None:

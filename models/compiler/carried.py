@@ -25,19 +25,21 @@ class CarriedPorts:
         nets: Layers with linear attention.
         spec: Of the graph.
         slot: Number of the batch slot.
+        first: How many such layers are in the stages before; names count them all.
     """
 
     contract: Contract
     nets: Mapping[int, DeltaNet]
     spec: GraphSpec
     slot: int
+    first: int = 0
 
     def add(self, builder: GraphBuilder) -> dict[int, tuple[Ref, ...]]:
         """Adds the inputs; returns by layer what `DeltaNet` takes. Columns of q, k and v are put together."""
         carried: dict[int, tuple[Ref, ...]] = {layer: () for layer in self.nets}
         for kind, port in enumerate(self.contract.carried):
             add = builder.state if self._is_in_place(port.role) else builder.input
-            for number, (layer, net) in enumerate(self.nets.items()):
+            for number, (layer, net) in enumerate(self.nets.items(), self.first):
                 rest = net.states[kind][2:]
                 inputs = [
                     add(name.format(layer=number), (1, size, *rest), role=Role(role, layer, self.slot))
@@ -53,7 +55,7 @@ class CarriedPorts:
         names: dict[int, tuple[tuple[str, ...], ...]] = {layer: () for layer in self.nets}
         for port, output in zip(self.contract.carried, self.contract.carried_outputs, strict=True):
             is_output = not self._is_split(port.role) and not self._is_in_place(port.role)
-            for number, layer in enumerate(self.nets):
+            for number, layer in enumerate(self.nets, self.first):
                 name = output.format(layer=number) if is_output else f"layers.{layer}.delta.{port.role}"
                 names[layer] += (tuple(name + end for end in ends),)
         return names
@@ -64,7 +66,7 @@ class CarriedPorts:
         for kind, (port, output) in enumerate(zip(self.contract.carried, self.contract.carried_outputs, strict=True)):
             if self._is_in_place(port.role):
                 continue
-            for number, (layer, net) in enumerate(self.nets.items()):
+            for number, (layer, net) in enumerate(self.nets.items(), self.first):
                 begin, states = 0, carried_on[layer][kind]
                 for name, role, size in self._parts(output, port.role, net, kind):
                     for token, state in enumerate(states):

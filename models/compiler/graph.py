@@ -82,7 +82,7 @@ def build_graph(
         for block in config.blocks(layer):
             x = block.lower(part, x, layer, residual_name(next(numbers)))
     if layers.stop < config.num_layers:
-        return builder.build({x: Role("hidden")}, live_rows=live_rows)
+        return builder.build({x: Role("hidden")} | _handed_on(builder, config, spec, shard, slots), live_rows=live_rows)
     hidden_name = contract.hidden if spec.mtp is None else POST_NORM_HIDDEN
     if spec.hidden_states:
         hidden_name = HIDDEN_STATES
@@ -91,13 +91,28 @@ def build_graph(
     if not spec.hidden_states:
         logits = lower_head(part, hidden, number)
         outputs = {logits: Role("logits")}
-    for slot, lane in enumerate(slots):
-        outputs |= CarriedPorts(contract, _nets(config, layers, shard), spec, slot).outputs(builder, lane.carried_on)
+    outputs |= _handed_on(builder, config, spec, shard, slots)
     if hidden_name:
         outputs[hidden] = Role("hidden")
     if spec.argmax:
         outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))
     return builder.build(outputs, live_rows=live_rows)
+
+
+def _handed_on(
+    builder: GraphBuilder, config: ModelConfig, spec: GraphSpec, shard: Shard, slots: Sequence[Slot]
+) -> dict[Ref, Role]:
+    """What linear attention hands to the next run, of all slots."""
+    outputs: dict[Ref, Role] = {}
+    for slot, lane in enumerate(slots):
+        outputs |= _carried_ports(config, spec, shard, slot).outputs(builder, lane.carried_on)
+    return outputs
+
+
+def _carried_ports(config: ModelConfig, spec: GraphSpec, shard: Shard, slot: int) -> CarriedPorts:
+    layers = spec.layers or range(config.num_layers)
+    before = len(_nets(config, range(layers.start), shard))
+    return CarriedPorts(config.family.contract, _nets(config, layers, shard), spec, slot, before)
 
 
 def _cached(config: ModelConfig, layers: range) -> dict[int, Attention]:
@@ -194,7 +209,7 @@ def _slot(
         linear_mask = _add_port(builder.input, contract.linear_mask, (1, spec.tokens), slot)
     cached = _cached(config, layers)
     # Names count layers with a cache and those with a state apart, where a model has both.
-    number = {layer: index + layers.start for index, layer in enumerate(cached)}
+    number = {layer: index for index, layer in enumerate(cached, len(_cached(config, range(layers.start))))}
     # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
     pairs = [(port, layer) for port in contract.per_layer for layer in cached]
     if spec.layers is not None:
@@ -202,7 +217,7 @@ def _slot(
     for port, layer in pairs:
         cache_shape = cached[layer].cache_shape(config, shard.kv_heads, context)
         refs[port.role, layer] = _add_port(builder.state, port, cache_shape, slot, layer, number[layer])
-    carried = CarriedPorts(contract, _nets(config, layers, shard), spec, slot)
+    carried = _carried_ports(config, spec, shard, slot)
     return Slot(
         valid=refs["valid_length", None],
         current=refs["current_length", None],

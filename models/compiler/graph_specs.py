@@ -190,14 +190,20 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
     given = {
         f"--batch {options.batch}": options.batch > 1,
         "a verify graph or a draft": options.verify_tokens is not None and not options.mtp,
-        f"--pipeline {options.pipeline}": options.pipeline > 1,
+        f"--mtp with --pipeline {options.pipeline}": options.mtp and options.pipeline > 1,
         "--position-ids": options.position_ids,
     }
     for what, is_given in given.items():
         if is_given:
             raise CompileError(
-                f"{what}: {config.family.title} has layers with linear attention, which are compiled for one sequence "
-                "and one stage; leave it out"
+                f"{what}: {config.family.title} has layers with linear attention, which are compiled for one sequence; "
+                "leave it out"
+            )
+    for stage, layers in enumerate(_stages(config.num_layers, options.pipeline)):
+        if not any(isinstance(block, Attention) for layer in layers for block in config.blocks(layer)):
+            raise CompileError(
+                f"--pipeline {options.pipeline}: stage {stage}, layers {layers.start} to {layers.stop - 1}, would have "
+                "linear attention alone, and programs learn the context's length from a cache; take fewer stages"
             )
     for net in (block for layer in range(config.num_layers) for block in config.blocks(layer)):
         if isinstance(net, DeltaNet) and net.key_heads % options.ndevice:

@@ -29,6 +29,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": 9},
     "qwen2": {"use_sliding_window": True, "sliding_window": 11, "max_window_layers": 1},
     "qwen3": {"attention_bias": True, "tie_word_embeddings": True},
+    # A cache in each of two stages.
+    "qwen3_next": {"layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"]},
 }
 # Script, options of the package and of the script, environment.
 FLOWS: dict[str, tuple[str, dict[str, Any], tuple[object, ...], dict[str, str]]] = {
@@ -79,8 +81,11 @@ def answer_of(family_package) -> Callable[[str], tuple[list[int], str]]:
     return answer
 
 
-@pytest.mark.parametrize("flow", FLOWS)
-@pytest.mark.parametrize("family", WITHOUT_AXES)
+CASES = [(family, flow) for family in WITHOUT_AXES for flow in FLOWS]
+CASES += [("qwen3_next", flow) for flow in ("chat", "all logits", "pipeline", "two devices")]
+
+
+@pytest.mark.parametrize(("family", "flow"), CASES)
 def test_every_flow_answers_as_one_device_does(family_package, answer_of, run_example, shown_tokens, family, flow):
     script, options, arguments, environment = FLOWS[flow]
     folder = family_package(family, **options).folder

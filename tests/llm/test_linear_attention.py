@@ -329,7 +329,7 @@ def test_forms_of_states_need_states(tmp_path, flag):
         ({"batch": 2}, "--batch 2"),
         ({"verify_length": 4}, "verify"),
         ({"draft_layers": 1}, "verify"),
-        ({"pipeline": 2}, "--pipeline 2"),
+        ({"pipeline": 2, "mtp": True}, "--mtp with --pipeline 2"),
         ({"position_ids": True}, "--position-ids"),
     ],
 )

@@ -1,11 +1,17 @@
 """Pipeline stages one after the other give what one module gives, bit for bit."""
 
+import json
+
 import numpy as np
 import pytest
-from llm_packages import MODELS, LoadedPackage
+from engine_tools import run
+from llm_packages import HYBRIDS, MODELS, LoadedPackage, compile_package
 
 import tcim_lite.runtime as tcim
-from tcim_lite.llm import Masks, Package, cache_names, lanes_of
+from tcim_lite.llm import Masks, Package, lanes_of, share_carried
+from tcim_lite.llm.engine import Engine, SamplingParams, Slots
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.families import FAMILIES
 
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 NEXT = [5, 6, 7]
@@ -21,6 +27,9 @@ class Stages:
 
     def __init__(self, package: Package, kind: str):
         self.modules = [tcim.load(package.folder / f"{package.name}_{kind}_part{stage}.hmm") for stage in range(2)]
+        for module in self.modules:
+            if len(lanes_of(module)) == 1:
+                share_carried(module, [])
 
     def run(self, rows: np.ndarray, lengths: dict[str, int]) -> np.ndarray:
         """Output of the last stage; what passes between the stages must fit by name."""
@@ -34,6 +43,7 @@ class Stages:
             for lane in lanes_of(module):
                 lane.set_text_positions(module, lengths[lane.valid])
                 lane.clear_deepstack(module)
+                lane.set_linear_mask(module, lengths[lane.current])
             for slot, lane in enumerate(lanes_of(module)):
                 Masks(module).set(lengths[lane.valid], lengths[lane.current], slot)
             module.run(sync=True)
@@ -41,13 +51,18 @@ class Stages:
         return rows
 
     def caches(self) -> dict[str, np.ndarray]:
-        return {name: m.get_dev_input(name).numpy() for m in self.modules for name in cache_names(m)}
+        return {name: m.get_dev_input(name).numpy() for m in self.modules for name in kept_names(m)}
 
     def take_caches(self, caches: dict[str, np.ndarray], suffix: str = "") -> None:
         for module in self.modules:
-            for name in cache_names(module):
-                if name.endswith(f"cache_input{suffix}"):
+            for name in kept_names(module):
+                if name.endswith(suffix) and (suffix or "_batch_" not in name):
                     module.set_input(name, caches[name.removesuffix(suffix)])
+
+
+def kept_names(module) -> list[str]:
+    """Caches, and what linear attention hands from run to run."""
+    return [name for lane in lanes_of(module) for name in (*lane.caches, *lane.carried)]
 
 
 def prefill(stages: Stages, embedding: np.ndarray, tokens: list[int]) -> np.ndarray:
@@ -59,22 +74,48 @@ def prefill(stages: Stages, embedding: np.ndarray, tokens: list[int]) -> np.ndar
     return logits.reshape(-1)
 
 
-@pytest.mark.parametrize(("family", "quant"), MODELS)
-def test_pipeline_equals_one_module(tiny_package, family, quant):
-    package = package_of(tiny_package, family, quant=quant)
+# Both stages have a cache and states.
+HYBRID = {"config": {"layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"]}}
+CASES = [(family, quant, {}) for family, quant in MODELS]
+CASES += [(family, "w4a8h0_ssfp", HYBRID) for family in HYBRIDS]
+CASES += [("qwen3_5", "float32", HYBRID | {"split_conv": True, "recurrent_in_place": True})]
+
+
+@pytest.mark.parametrize(("family", "quant", "options"), CASES)
+def test_pipeline_equals_one_module(tiny_package, family, quant, options):
+    package = package_of(tiny_package, family, quant=quant, **options)
     single = LoadedPackage(package)
     stages = Stages(package, "prefill")
     assert prefill(stages, single._embedding, PROMPT).tobytes() == single.prefill(PROMPT).tobytes()
     caches = stages.caches()
-    assert set(caches) == set(cache_names(single.prefill_module))
+    assert set(caches) == set(kept_names(single.prefill_module))
     decode = Stages(package, "decode")
     decode.take_caches(caches)
     for i, token in enumerate(NEXT):
         lengths = {"valid_length": len(PROMPT) + i, "current_length": 1}
         logits = decode.run(single._embedding[token].reshape(1, 1, -1), lengths)
         assert logits.tobytes() == single.decode(token, len(PROMPT) + i).tobytes()
-    for name, cache in zip(cache_names(single.prefill_module), single.caches(), strict=True):
-        assert decode.caches()[name].tobytes() == cache.tobytes()
+    for name in kept_names(single.prefill_module):
+        assert decode.caches()[name].tobytes() == single.prefill_module.get_dev_input(name).numpy().tobytes()
+
+
+def test_the_engine_runs_stages_with_states(tiny_package, monkeypatch):
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
+    monkeypatch.setenv("TCIM_LITE_STRICT", "error")
+    package = package_of(tiny_package, "qwen3_next", **HYBRID)
+    answers = []
+    for slots in (Slots.open(package), Slots.open(package, devices=[0, 1], pipeline=True)):
+        engine = Engine(slots)
+        for index, prompt in enumerate((PROMPT, PROMPT[3:9])):
+            engine.add(prompt, SamplingParams(max_tokens=6), request_id=str(index))
+        answers.append(run(engine)[0])
+    assert answers[0] == answers[1]
+
+
+def test_a_stage_needs_a_cache(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3_5"].tiny_config))
+    with pytest.raises(CompileError, match="--pipeline 2: stage 0, layers 0 to 1, would have linear attention alone"):
+        compile_package(tmp_path, tmp_path / "out", random_weights=True, pipeline=2)
 
 
 def test_hidden_rows_of_padding_are_zeros(tiny_package):
