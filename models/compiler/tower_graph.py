@@ -21,7 +21,7 @@ from ..tower import TowerConfig
 
 # Computed for the image size of the graph: rows and columns of the patches, and which windows come first.
 ROWS, COLUMNS, WINDOW_ORDER = "encoder.patch_rows", "encoder.patch_columns", "encoder.window_order"
-OUTPUT, STACK_OUTPUT = "image_embeds", "deepstack_embeds_{index}"
+OUTPUT, STACK_OUTPUT = "image_embeds", "deepstack_feature_{index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

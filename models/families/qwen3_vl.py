@@ -46,7 +46,7 @@ FAMILY = Family(
     window=no_window,
     layer=stacked(qwen3.FAMILY.layer),
     tensors=TENSORS,
-    contract=replace(CONTRACT, deepstack=Port("deepstack", "deepstack_embeds_{layer}", "")),
+    contract=replace(CONTRACT, deepstack=Port("deepstack", "deepstack_image_embed_{layer}", "")),
     rope_theta=500000.0,
     axes=axes_in_turns,
     nested="text_config",

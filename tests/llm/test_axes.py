@@ -56,7 +56,7 @@ def test_text_is_rotated_as_by_one_position_to_the_bit(tiny_package, family, qua
 @pytest.mark.parametrize("family", PLAIN)
 def test_inputs_are_those_of_the_vendor(tiny_package, family):
     package = tiny_package(family, **SIZES)
-    deepstack = [f"deepstack_embeds_{layer}" for layer in range(3)] if family.startswith("qwen3_vl") else []
+    deepstack = [f"deepstack_image_embed_{layer}" for layer in range(3)] if family.startswith("qwen3_vl") else []
     pair = load_pair(package.prefill_path, package.decode_path, rt.WeightManager(0))
     for module, tokens in zip(pair, (16, 1), strict=True):
         names = [module.get_input_name(i) for i in range(module.get_num_inputs())]

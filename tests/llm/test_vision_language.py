@@ -56,5 +56,21 @@ def test_images_are_those_of_transformers(both, chunks):
     check(both, prompt, chunks)
 
 
+@pytest.mark.parametrize("family", ["qwen3_vl", "paddleocr_vl"])
+def test_hidden_states_of_every_token(tmp_path, family):
+    """As the vendor's graph of Qwen3-VL-Embedding returns them, whose demo reads the row of the last token."""
+    model, normed = random_model(family), []
+    model.save_pretrained(tmp_path / "hf")
+    model.model.language_model.norm.register_forward_hook(lambda module, given, found: normed.append(found))
+    prompt = with_images(model, [6, 11], [[1, 4, 12]])
+    sizes = {**SIZES, "hidden_states": True, "all_logits": True, "quant": "float32"}
+    package = compile_package(tmp_path / "hf", tmp_path / "out", **sizes)
+    prefill = rt.load(package.prefill_path)
+    assert [prefill.get_output_name(at) for at in range(prefill.get_num_outputs())] == ["hidden_states"]
+    want = normed[0][0].numpy()
+    found = run(prefill, prompt, 0, len(prompt.tokens)).reshape(32, -1)[: len(want)]
+    assert_close(found, want, logit_bound(model.config.text_config), "hidden states")
+
+
 def test_one_long_image(both):
     check(both, with_images(both[0], [3, 40], [[1, 4, 48]]), [32, 10])

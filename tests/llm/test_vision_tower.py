@@ -123,7 +123,7 @@ def test_inputs_and_outputs_are_those_of_the_vendor(checkpoint, compiled):
             "qwen3_vl": [
                 ("image", (1, 3, 2, 80, 112), "float16"),
                 ("image_embeds", (1, 35, 192), "float16"),
-                *((f"deepstack_embeds_{i}", (1, 35, 192), "float16") for i in range(3)),
+                *((f"deepstack_feature_{i}", (1, 35, 192), "float16") for i in range(3)),
             ],
             "qwen2_5_vl": [
                 ("image", (1, 3, 2, 80, 112), "float16"),

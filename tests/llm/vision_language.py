@@ -102,7 +102,7 @@ class Prompt:
 
 
 def run(module: Any, prompt: Prompt, first: int, count: int) -> np.ndarray:
-    """Runs tokens [first, first + count) of a prompt; returns the logits of the last."""
+    """Runs tokens [first, first + count) of a prompt; returns the logits of the last, or what else the graph does."""
     (lane,) = lanes_of(module)
     length = module.get_input_info(module.get_input_name(0)).shape[1]
 
@@ -119,7 +119,7 @@ def run(module: Any, prompt: Prompt, first: int, count: int) -> np.ndarray:
     module.set_input(lane.valid, first)
     module.set_input(lane.current, count)
     module.run(True)
-    return module.get_output("logits").numpy().reshape(-1)
+    return module.get_output(module.get_output_name(0)).numpy().reshape(-1)
 
 
 def with_images(model: Any, text: list[int], grids: list[list[int]], seed: int = 0) -> Prompt:
