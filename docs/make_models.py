@@ -58,6 +58,7 @@ from the records:
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
+| Qwen3-Omni, against transformers | `llm/test_qwen3_omni.py` |
 | forced aligner, GLM-ASR, against transformers | `llm/test_forced_aligner.py`, `llm/test_glm_asr.py` |
 | text to speech, against Qwen3 and Qwen3-Omni in transformers | `llm/test_qwen3_tts.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |

@@ -72,7 +72,7 @@ def _nothing(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def _next_token(raw: Mapping[str, Any]) -> int | None:
+def _no_number(raw: Mapping[str, Any]) -> int | None:
     return None
 
 
@@ -113,6 +113,8 @@ class Family:
         classes: Reads from a whole config into how many classes the head of this model sorts tokens; None for one that
             names the next token.
         classifier: The entry of `architectures` of files with such a head, where it is another.
+        hidden_after: Reads from a whole config behind how many layers the hidden states are that graphs also return;
+            None for none.
     """
 
     model_type: str
@@ -139,8 +141,9 @@ class Family:
     rotary: float | None = None
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
     vision: Tower | StripTower | PatchTower | None = None
-    classes: Callable[[Mapping[str, Any]], int | None] = _next_token
+    classes: Callable[[Mapping[str, Any]], int | None] = _no_number
     classifier: str = ""
+    hidden_after: Callable[[Mapping[str, Any]], int | None] = _no_number
 
     @property
     def tiny_config(self) -> dict[str, Any]:
@@ -174,7 +177,7 @@ class Family:
             CompileError: A value that is missing, malformed or not supported.
         """
         four_bit_scheme(raw)
-        classes = self.classes(raw)
+        classes, hidden_after = self.classes(raw), self.hidden_after(raw)
         raw = unnested(raw, self.nested) if self.nested else raw
         given = read_keys(self.keys, raw, self.title)
         values = dict(given)
@@ -201,6 +204,7 @@ class Family:
             local_rope=None if self.local_rope is None else self.local_rope(raw, head_dim),
             flags=flags,
             classes=classes,
+            hidden_after=hidden_after,
         )
         config.check()
         return config if classes is None else replace(config, tie_word_embeddings=False)

@@ -71,7 +71,8 @@ class ModelConfig:
     those of the checkpoint's arithmetic; each layer takes `layer_inputs` numbers of a token as inputs of its own;
     `heads` make logits of the same row, and an input of the graph chooses one of them, each with an embedding table of
     its own; `input_size` is the length of a row of the graph's input and of these tables, where a Linear makes hidden
-    states of it; `classes` are those of a head that does not name the next token.
+    states of it; `classes` are those of a head that does not name the next token; graphs also return the hidden states
+    behind `hidden_after` layers, 0 for the rows of their input.
     """
 
     family: Family
@@ -102,6 +103,7 @@ class ModelConfig:
     residual_scale: float = 1.0
     local_rope: Rope | None = None
     layer_inputs: int = 0
+    hidden_after: int | None = None
 
     @property
     def table_shape(self) -> tuple[int, int]:
@@ -145,6 +147,11 @@ class ModelConfig:
             raise CompileError(f"head_dim={self.head_dim} is odd; RoPE rotates pairs")
         if self.experts is not None:
             self.experts.check()
+        if self.hidden_after is not None and self.hidden_after >= self.num_layers:
+            raise CompileError(
+                f"config.json: accept_hidden_layer={self.hidden_after} must be below the {self.num_layers} layers; "
+                "graphs have only one row behind the last"
+            )
         if self.logit_cap is not None and self.logit_cap > _MAX_LOGIT:
             raise CompileError(
                 f"config.json: final_logit_softcapping={self.logit_cap:g} is beyond {_MAX_LOGIT}, the largest logit of "

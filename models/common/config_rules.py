@@ -104,7 +104,8 @@ def unnested(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 def vision_config(raw: Mapping[str, Any], title: str) -> Mapping[str, Any]:
     """Returns the object in which a file of the family `title` has the keys of its vision tower."""
-    section = raw.get("vision_config")
+    thinker = raw.get("thinker_config")
+    section = (thinker if isinstance(thinker, Mapping) else raw).get("vision_config")
     if section is None:
         raise CompileError(
             f"--vision: config.json has no vision_config, so there is no vision tower; {title} models with one do"

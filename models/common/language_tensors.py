@@ -13,8 +13,9 @@ from .checkpoint import FLOATS, Checkpoint
 
 # What names of its layers begin with, in some files.
 _LANGUAGE = ("model.language_model.", "language_model.model.", "thinker.model.", "llm.model.")
-VISION = ("model.visual.", "visual.")  # and those of its vision tower
+VISION = ("model.visual.", "visual.", "thinker.visual.")  # and those of its vision tower
 PROJECTORS = ("model.projector.", "mlp_AR.")  # what makes tokens of its patches, where that is beside it
+VOICE = ("talker.", "code2wav.")  # and of models that speak
 STRIPS = ("model.vision_tower.", "model.merger.", "vpm.", "resampler.")  # or of a tower as SigLIP's
 _OTHER_TOWERS = ("vision_tower.", "model.embed_vision.", "model.embed_audio.")
 _SOUND = (

@@ -25,8 +25,9 @@ class VisionTensors(Checkpoint):
         )
         prefix = next(found, None)
         if prefix is None:
+            *others, last = (f"{prefix}*" for prefix in VISION)
             raise CheckpointError(
-                f"--vision: {folder} has no tensors {' or '.join(f'{prefix}*' for prefix in VISION)}; expected the "
+                f"--vision: {folder} has no tensors {', '.join(others)} or {last}; expected the "
                 "checkpoint of the whole model, with its vision tower"
             )
         self._prefix = prefix

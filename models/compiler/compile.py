@@ -63,7 +63,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         CompileWarning: No tokenizer, values beyond fp16, a context beyond what the model was made for, a head that
             should be tied and is not, tensors without a place in the graph.
     """
-    from ..speech import SOUND_ENCODERS, compiler_of, write_sound_encoder  # they use parts of this package
+    from ..speech import FRAMED, SOUND_ENCODERS, compiler_of, write_sound_encoder  # they use parts of this package
 
     if (own := compiler_of(options.checkpoint)) is not None:
         return own(options, progress=progress)
@@ -76,10 +76,10 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     models = [model for model in (target, draft) if model is not None]
     tower = prepare_tower(options, target.name, target.source, target.config)
     has_sound = target.config.family.model_type in SOUND_ENCODERS
-    if options.audio_frames is not None and not has_sound:
+    if options.audio_frames is not None and target.config.family.model_type not in FRAMED:
         raise CompileError(
-            f"--audio-frames is for {titles_of(lambda family: family.model_type in SOUND_ENCODERS)}, whose packages "
-            "have an encoder of sounds; leave it out"
+            f"--audio-frames is for {titles_of(lambda family: family.model_type in FRAMED)}, whose packages have an "
+            "encoder of sounds of so many frames; leave it out"
         )
 
     check_neighbours(options.output, target.name)

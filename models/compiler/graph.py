@@ -26,7 +26,7 @@ from .carried import CarriedPorts
 from .graph_specs import GraphSpec
 
 _MASK_ALIGNMENT = 16
-HIDDEN_STATES = "hidden_states"  # what graphs without a head return
+HIDDEN_STATES = "hidden_states"  # what graphs without a head return, or those of a layer, beside the logits
 
 
 def residual_name(number: int) -> str:
@@ -78,22 +78,27 @@ def build_graph(
         (lane,) = slots
         assert lane.layer_inputs is not None
         part = replace(part, layer_inputs=lower_layer_inputs(part, x, lane.layer_inputs))
+    kept = None
     for layer in layers:
         for block in config.blocks(layer):
             x = block.lower(part, x, layer, residual_name(next(numbers)))
+        if layer + 1 == config.hidden_after and not spec.hidden_states:
+            kept = x = builder.reshape(HIDDEN_STATES, x, x.shape)
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")} | _handed_on(builder, config, spec, shard, slots), live_rows=live_rows)
     hidden_name = contract.hidden if spec.mtp is None else POST_NORM_HIDDEN
     if spec.hidden_states:
         hidden_name = HIDDEN_STATES
     hidden = part.norm_of_hidden(hidden_name or "final_norm", x, roles.FINAL_NORM)
-    outputs = {hidden: Role("hidden")}
+    outputs: dict[Ref, Role | None] = {hidden: Role("hidden")}
     if not spec.hidden_states:
         logits = lower_head(part, hidden, number)
         outputs = {logits: Role("logits")}
     outputs |= _handed_on(builder, config, spec, shard, slots)
     if hidden_name:
         outputs[hidden] = Role("hidden")
+    if kept is not None:
+        outputs[kept] = None
     if spec.argmax:
         outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))
     return builder.build(outputs, live_rows=live_rows)

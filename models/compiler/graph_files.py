@@ -34,10 +34,10 @@ def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
     # NAME_encode.hmm.
     graphs = (
         rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmms?|_visual{_OF_VISION}?\.hmm|"
-        r"_encoder?\.hmm|_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
+        r"_encoder?\.hmm|_audio\.hmm|_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
     )
     graphs = "|".join([graphs, *(rf"_{network}\.hmm" for network in networks)])
-    parts = "draft|visual|encoder?|talker|code_predictor|text_projection"
+    parts = "draft|visual|encoder?|audio|talker|code_predictor|text_projection"
     return re.compile(rf"{re.escape(name)}({graphs}|(_({parts}))?\.hmw)")
 
 

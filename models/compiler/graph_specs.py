@@ -173,6 +173,11 @@ def _check_layers(options: CompileOptions, config: ModelConfig) -> None:
             f"--pipeline {options.pipeline}: layers of this {title} share caches or take inputs of their own, which no "
             "stage hands to the next; leave it out"
         )
+    if options.pipeline > 1 and config.hidden_after is not None:
+        raise CompileError(
+            f"--pipeline {options.pipeline}: graphs of this {title} also return hidden states of a layer, which no "
+            "stage hands to the next; leave it out"
+        )
     if options.batch > 1 and config.layer_inputs:
         raise CompileError(
             f"--batch {options.batch}: the vendor has no graph of several slots with per-layer inputs, which those of "

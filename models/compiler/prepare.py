@@ -14,6 +14,7 @@ import numpy as np
 from ..blocks.shards import Shard, shards_of
 from ..common.checkpoint import TensorStore
 from ..common.errors import CompileError, CompileWarning
+from ..common.language_tensors import VOICE
 from ..common.pack_stream import row_chunks
 from ..common.profiles import Profile, profile_for
 from ..common.roles import EMBEDDING, HEAD, LAYER_TABLE, MTP_JOIN
@@ -99,8 +100,8 @@ def prepare(
         CompileWarning: A context beyond what the model was made for, a head that should be tied and is not, tensors
             without a place in the graph.
     """
-    source = open_source(options.checkpoint, random_weights=options.random_weights)
-    config = read_config(source.config) if part is None else part(source.config)
+    source = open_source(options.checkpoint, part or read_config, random_weights=options.random_weights)
+    config = (part or read_config)(source.config)
     if options.context_length > config.max_position_embeddings:
         warn(
             f"--context-length {options.context_length} is beyond the checkpoint's "
@@ -183,8 +184,10 @@ def _unused_tensors(
     beside = (HEAD, EMBEDDING, LAYER_TABLE) if config.layer_inputs else (HEAD, EMBEDDING)
     used |= {config.family.tensor(role) for role in beside}
     # Old checkpoints carry the RoPE frequencies, which are computed here. A layer of multi-token prediction is used if
-    # it is asked for.
-    known = ("mtp.",) if MTP_JOIN in config.family.tensors else ()
+    # it is asked for; whoever compiles models that speak knows their tensors.
+    known = VOICE if config.hidden_after is not None else ()
+    if MTP_JOIN in config.family.tensors:
+        known = ("mtp.",)
     unused = [
         name
         for name in checkpoint.names()

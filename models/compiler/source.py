@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from ..common.four_bit import FourBitCheckpoint, four_bit_scheme
 from ..common.language_tensors import LanguageTensors
 from ..common.package import host_files_in
 from ..common.packed_experts import PackedExperts
-from ..families import read_config
 from ..gguf import GgufCheckpoint, is_gguf
+from ..model_config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class Source:
     host_files: Mapping[str, Path | bytes]
 
 
-def open_source(path: Path, *, random_weights: bool) -> Source:
-    """Opens a folder or a file; `random_weights` needs no tensors.
+def open_source(path: Path, read: Callable[[Mapping[str, Any]], ModelConfig], *, random_weights: bool) -> Source:
+    """Opens a folder or a file; `read` is what reads the config, and `random_weights` needs no tensors.
 
     Raises:
         CheckpointError: It is neither, or cannot be read.
@@ -55,7 +55,7 @@ def open_source(path: Path, *, random_weights: bool) -> Source:
         if scheme is not None:
             tensors = FourBitCheckpoint(checkpoint, scheme)
         elif PackedExperts.fits(checkpoint):
-            model = read_config(config)
+            model = read(config)
             count, inner = (0, 0) if model.experts is None else (model.experts.count, model.experts.inner)
             tensors = PackedExperts(checkpoint, count, model.family.packed_experts, inner)
     return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

@@ -20,7 +20,7 @@ from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
 from ..compiler.prepare import left_out, warn
 from ..compiler.weight_files import write_encoder_weights
 from ..model_config import ModelConfig
-from . import glm_asr, qwen3_asr, whisper_graphs
+from . import glm_asr, qwen3_asr, qwen3_omni, whisper_graphs
 from .asked import folder_of, tensors_of
 from .glm_asr import GlmSound
 from .qwen3_asr import SoundConfig
@@ -30,7 +30,10 @@ from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_
 SOUND_ENCODERS: dict[str, Callable[..., SoundConfig | GlmSound | None]] = {
     qwen3_asr.MODEL_TYPE: qwen3_asr.read_sound,
     glm_asr.MODEL_TYPE: glm_asr.read_sound,
+    qwen3_omni.MODEL_TYPE: qwen3_asr.read_chunk,
 }
+# Those that take sounds of any length.
+FRAMED = (qwen3_asr.MODEL_TYPE, glm_asr.MODEL_TYPE)
 # The options that Whisper has; all others must be left out.
 _OPTIONS = COMMON_OPTIONS | {"context_length"}
 _WHAT = f"the graphs of Whisper are those of the vendor, an encoder, a prefill of {PREFILL_TOKENS} tokens and a decode"
@@ -88,7 +91,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
 def write_sound_encoder(
     folder: Path, name: str, options: CompileOptions, raw: Mapping[str, Any], model: ModelConfig, profile: Profile
 ) -> None:
-    """Writes `NAME_encode.hmm` and `NAME_encode.hmw`, if config.json has the sizes of an encoder.
+    """Writes the graph of an encoder and its weights, if config.json has the sizes of one.
 
     Args:
         folder: To write into.
@@ -108,12 +111,13 @@ def write_sound_encoder(
     names = () if options.random_weights else Checkpoint(folder_of(options.checkpoint)).names()
     specs, tensors = config.specs(profile, names), tensors_of(options)
     tensors.check(specs)
+    whole = f"{name}_{config.file_end}"
     with Progress(0, visible=False) as bar, worker_pool() as workers:
-        file, constants = folder / f"{name}_encode.hmw", config.constants(profile.tensor_dtype)
+        file, constants = folder / f"{whole}.hmw", config.constants(profile.tensor_dtype)
         entries, sibling = write_encoder_weights(file, specs, constants, tensors, profile.tensor_dtype, workers, bar)
     graph = config.graph(profile, entries)
     message = {"model_type": model_type, "quant": profile.quant, "audio_frames": config.frames}
-    encoder = GraphFile(f"{name}_encode.hmm", [graph], message)
+    encoder = GraphFile(f"{whole}.hmm", [graph], message)
     write_graph_files(folder, [encoder], entries, sibling, self_contained=options.self_contained)
 
 

@@ -63,6 +63,11 @@ class GlmSound:
         return self.values[key]
 
     @property
+    def file_end(self) -> str:
+        """What the name of the graph's file ends in."""
+        return "encode"
+
+    @property
     def rows(self) -> int:
         """That see one another."""
         return self.frames // _HALVED

@@ -1,4 +1,4 @@
-"""The encoder of Qwen3-ASR: convolutions over chunks of a sound, then layers in which rows see a window."""
+"""The encoder of Qwen3-ASR and Qwen3-Omni: convolutions over chunks of a sound, then layers whose rows see a window."""
 
 from __future__ import annotations
 
@@ -49,10 +49,18 @@ _KEYS: tuple[Key | Only, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoundConfig:
-    """Sizes of the encoder: the values of its keys, and the frames [1, mel, frames] that its graph takes."""
+    """Sizes of the encoder.
+
+    Attributes:
+        values: Of its keys.
+        frames: That its graph takes, [1, mel, frames].
+        chunked: It takes one chunk at a time, zeros behind the sound, and is told where the rows of the sound begin
+            and end.
+    """
 
     values: Mapping[str, Any]
     frames: int
+    chunked: bool = False
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -71,6 +79,11 @@ class SoundConfig:
     def rows(self) -> int:
         """Of the result."""
         return self.steps * self.frames // self.chunk
+
+    @property
+    def file_end(self) -> str:
+        """What the name of the graph's file ends in."""
+        return "audio" if self.chunked else "encode"
 
     @property
     def windows(self) -> tuple[int, int]:
@@ -152,17 +165,14 @@ class SoundConfig:
         }
 
     def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
-        """Features [1, mel, frames] and how many frames are the sound's -> rows of a prompt, [1, rows, width]."""
+        """Features [1, mel, frames] and how many frames are the sound's -> rows of a prompt, [1, rows, width].
+
+        Of a chunk: int32 [2], the ends of its rows -> [rows, width].
+        """
         builder = SpeechBuilder("encoder", profile.tensor_dtype, weights, profile.activations)
         bins, hidden = self["num_mel_bins"], self["d_model"]
         chunks = self.frames // self.chunk
-        features = builder.input("input_features", (1, bins, self.frames))
-        length = builder.reshaped("encoder.length", builder.input("feature_lens", (1,), "int32"), (1, 1))
-        inside = builder.integers("Less", "encoder.inside", builder.weight(_FRAMES), length)
-        inside = builder.reshaped(
-            "encoder.inside_column", builder.floats("encoder.inside_numbers", inside), (1, 1, self.frames)
-        )
-        x = builder.elementwise("Mul", "encoder.sound", features, inside)
+        x, told = _chunk(builder, self) if self.chunked else _sound(builder, self)
         x = builder.transpose(
             "encoder.chunks", builder.reshaped("encoder.cut", x, (bins, chunks, self.chunk)), (1, 0, 2)
         )
@@ -179,7 +189,7 @@ class SoundConfig:
         count, each = self.windows
         if count * each > self.rows:
             x = builder.padded("encoder.padded", x, count * each)
-        mask = _mask(builder, self, length)
+        mask = _mask(builder, self, told if self.chunked else _rows_of(builder, told))
         for layer in range(self["encoder_layers"]):
             x = self.layer.lower(builder, x, layer, count, mask)
         if count * each > self.rows:
@@ -188,6 +198,8 @@ class SoundConfig:
         x = builder.function(
             "Gelu", "encoder.projected_gelu", linear(builder, "encoder.projected", x, roles.PROJECTOR[0])
         )
+        if self.chunked:
+            return builder.build({linear(builder, "audio_embeds", x, roles.PROJECTOR[1]): None})
         x = builder.reshaped("encoder.last", x, (1, self.rows, hidden))
         return builder.build({linear(builder, "hidden_state", x, roles.PROJECTOR[1]): None})
 
@@ -201,38 +213,69 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> SoundC
     Raises:
         CompileError: A value that is malformed or not supported, or sizes that do not fit together.
     """
+    values = _read_values(raw, width, "the encoder of Qwen3-ASR")
+    if values is None:
+        return None
+    config = SoundConfig(values=values, frames=frames or FRAMES)
+    if config.frames % config.chunk:
+        raise CompileError(f"--audio-frames {config.frames} is not a multiple of {config.chunk}, the frames of a chunk")
+    return config
+
+
+def read_chunk(raw: Mapping[str, Any], frames: int | None, width: int) -> SoundConfig | None:
+    """As `read_sound`, of Qwen3-Omni, whose programs hand over one chunk after the other: `frames` are those of it."""
+    values = _read_values(raw, width, "the encoder of Qwen3-Omni")
+    return None if values is None else SoundConfig(values=values, frames=2 * values["n_window"], chunked=True)
+
+
+def _read_values(raw: Mapping[str, Any], width: int, title: str) -> Mapping[str, Any] | None:
     whole = raw.get("thinker_config") or raw
     section = whole.get("audio_config") if isinstance(whole, Mapping) else None
     if section is None:
         return None
     if not isinstance(section, Mapping):
         raise CompileError(f"config.json: audio_config must be an object, got {section!r:.80}")
-    frames = frames or FRAMES
-    config = SoundConfig(values=read_keys(_KEYS, section, "the encoder of Qwen3-ASR"), frames=frames)
-    if config["d_model"] % config["encoder_attention_heads"] or config["d_model"] % 2 or config["d_model"] < 4:
+    values = read_keys(_KEYS, section, title)
+    if values["d_model"] % values["encoder_attention_heads"] or values["d_model"] % 2 or values["d_model"] < 4:
         raise CompileError(
-            f"audio_config: d_model={config['d_model']} must be even and a multiple of "
-            f"encoder_attention_heads={config['encoder_attention_heads']}"
+            f"audio_config: d_model={values['d_model']} must be even and a multiple of "
+            f"encoder_attention_heads={values['encoder_attention_heads']}"
         )
-    if config["output_dim"] != width:
+    if values["output_dim"] != width:
         raise CompileError(
-            f"audio_config: output_dim={config['output_dim']}, but the language model's hidden_size is {width}"
+            f"audio_config: output_dim={values['output_dim']}, but the language model's hidden_size is {width}"
         )
-    if config["n_window_infer"] % config.chunk:
+    if values["n_window_infer"] % (chunk := 2 * values["n_window"]):
         raise CompileError(
-            f"audio_config: n_window_infer={config['n_window_infer']} is not a multiple of a chunk of {config.chunk}"
+            f"audio_config: n_window_infer={values['n_window_infer']} is not a multiple of a chunk of {chunk}"
         )
-    if frames % config.chunk:
-        raise CompileError(f"--audio-frames {frames} is not a multiple of {config.chunk}, the frames of a chunk")
-    return config
+    return values
 
 
-def _mask(builder: SpeechBuilder, config: SoundConfig, length: Ref) -> Ref:
-    """[windows, 1, 1, rows of each]: 0 for rows of the sound, -65504 for those behind it.
+def _chunk(builder: SpeechBuilder, config: SoundConfig) -> tuple[Ref, Ref]:
+    """Adds the inputs of a chunk; returns its features, and how many rows are the sound's, int32 [1, 1]."""
+    features = builder.input("padded_feature", (1, config["num_mel_bins"], config.frames))
+    ends = builder.reshaped("encoder.ends", builder.input("cu_seqlens", (2,), "int32"), (1, 2))
+    begin, end = (builder.part(f"encoder.{name}", ends, 1, at, at + 1) for at, name in enumerate(("begin", "end")))
+    return features, builder.integers("Sub", "encoder.live_rows", end, begin)
+
+
+def _sound(builder: SpeechBuilder, config: SoundConfig) -> tuple[Ref, Ref]:
+    """Adds the inputs of a sound; returns its features, 0 behind its end, and its frames, int32 [1, 1]."""
+    features = builder.input("input_features", (1, config["num_mel_bins"], config.frames))
+    length = builder.reshaped("encoder.length", builder.input("feature_lens", (1,), "int32"), (1, 1))
+    inside = builder.integers("Less", "encoder.inside", builder.weight(_FRAMES), length)
+    inside = builder.reshaped(
+        "encoder.inside_column", builder.floats("encoder.inside_numbers", inside), (1, 1, config.frames)
+    )
+    return builder.elementwise("Mul", "encoder.sound", features, inside), length
+
+
+def _rows_of(builder: SpeechBuilder, length: Ref) -> Ref:
+    """How many rows so many frames are.
 
     A chunk that is cut short has as many rows as halving its frames three times, rounded up, leaves.
     """
-    count, each = config.windows
 
     def of(kind: str, name: str, a: Ref, b: str) -> Ref:
         return builder.integers(kind, f"encoder.{name}", a, builder.weight(b))
@@ -240,7 +283,12 @@ def _mask(builder: SpeechBuilder, config: SoundConfig, length: Ref) -> Ref:
     whole = of("Div", "whole_chunks", length, _CHUNK)
     rest = builder.integers("Sub", "encoder.rest", length, of("Mul", "whole_frames", whole, _CHUNK))
     part = of("Div", "part_rows", of("Add", "rest_more", rest, _MORE), _PARTS)
-    rows = builder.integers("Add", "encoder.live_rows", of("Mul", "whole_rows", whole, _STEPS), part)
+    return builder.integers("Add", "encoder.live_rows", of("Mul", "whole_rows", whole, _STEPS), part)
+
+
+def _mask(builder: SpeechBuilder, config: SoundConfig, rows: Ref) -> Ref:
+    """[windows, 1, 1, rows of each]: 0 for rows of the sound, -65504 for those behind it."""
+    count, each = config.windows
     live = builder.floats("encoder.live", builder.integers("Less", "encoder.is_live", builder.weight(_ROWS), rows))
     live = builder.reshaped("encoder.live_windows", live, (count, 1, 1, each))
     dead = builder.elementwise("Sub", "encoder.dead", live, builder.weight(_ONE))

@@ -1,4 +1,4 @@
-"""The towers of Qwen3-VL and Qwen3.5: layer norms, learned positions, GELU; the former with deepstack outputs."""
+"""The towers of Qwen3-VL, Qwen3-Omni and Qwen3.5: layer norms, learned positions, GELU; the last without deepstack."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..common.config_keys import Key, Only
 from ..common.roles import Role
 from ..family import Tensors
 from ..tower import Tower
+from .qwen2_5 import QWEN2_5_VL
 
 _LAYER, _STACK = "blocks.{layer}", "deepstack_merger_list.{layer}"
 _MODULES = {  # of a weight and a bias
@@ -59,6 +60,30 @@ QWEN3_VL = Tower(
         "num_position_embeddings": 64,
         "deepstack_visual_indexes": [0, 1, 2],
     },
+)
+
+# What that of Qwen3-Omni calls the parts of a merger.
+_MERGERS = {
+    "merger.norm": "merger.ln_q",
+    "merger.linear_fc1": "merger.mlp.0",
+    "merger.linear_fc2": "merger.mlp.2",
+    "deepstack_merger_list.{layer}.norm": "merger_list.{layer}.ln_q",
+    "deepstack_merger_list.{layer}.linear_fc1": "merger_list.{layer}.mlp.0",
+    "deepstack_merger_list.{layer}.linear_fc2": "merger_list.{layer}.mlp.2",
+}
+
+
+def _renamed(name: str) -> str:
+    module, what = name.rsplit(".", 1)
+    return f"{_MERGERS.get(module, module)}.{what}"
+
+
+# Its colours are scaled as the vendor's exporter does it, by the numbers of CLIP.
+QWEN3_OMNI = replace(
+    QWEN3_VL,
+    tensors={role: replace(source, names=tuple(map(_renamed, source.names))) for role, source in _TENSORS.items()},
+    mean=QWEN2_5_VL.mean,
+    deviation=QWEN2_5_VL.deviation,
 )
 
 QWEN3_5 = replace(

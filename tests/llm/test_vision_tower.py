@@ -374,7 +374,8 @@ def test_a_language_model_alone_has_no_tower(checkpoint, tmp_path, capsys):
     save_file({name: values for name, values in load_file(path).items() if "visual" not in name}, path)
     asked = sizes(family, 64, 96)
     assert main(["compile", str(tmp_path / "hf"), "-o", str(tmp_path / "out"), *asked, "-q"]) == 2
-    assert "has no tensors model.visual.* or visual.*; expected the checkpoint of the whole" in capsys.readouterr().err
+    message = "has no tensors model.visual.*, visual.* or thinker.visual.*; expected the checkpoint of the whole"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("checkpoint", ["paddleocr_vl"], indirect=True, scope="module")

@@ -1,0 +1,183 @@
+"""Qwen3-Omni: each graph against the part of the model in transformers that it stands for."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+from tcim_lite.llm import load_pair
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+
+pytestmark = pytest.mark.oracle
+torch = pytest.importorskip("torch", reason="the oracle")
+pytest.importorskip("transformers.models.qwen3_omni_moe", reason="the oracle has no Qwen3-Omni")
+from qwen3_omni_checkpoint import ACCEPTED, IMAGE, SOUND, TEXT, VISION, random_omni
+from test_oracle import assert_close, logit_bound
+
+NAME = "omni"
+CHUNK, ROWS, SIDE = 32, 128, 64
+QUANTS = [("float32", None), ("float16", 1e-2), ("w8a8h1_sefp", 0.15)]
+CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_omni()
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("omni")
+    model.save_pretrained(path)
+    return path
+
+
+def compiled(checkpoint, output, **options):
+    sizes = {"name": NAME, "prefill_length": CHUNK, "context_length": ROWS, "vision": f"{SIDE}x{SIDE}"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".*no tokenizer")
+        compile_checkpoint(CompileOptions(checkpoint=checkpoint, output=output, **{**sizes, **options}))
+    return output
+
+
+@pytest.fixture(scope="module", params=QUANTS, ids=[quant for quant, _ in QUANTS])
+def package(request, folder, tmp_path_factory):
+    """A package, and the bound that its results keep."""
+    quant, limit = request.param
+    return compiled(folder, tmp_path_factory.mktemp(quant), quant=quant, head_quant=None), limit
+
+
+@pytest.fixture(scope="module")
+def prompt(model):
+    """Tokens with an image and a sound, and what the thinker makes of them."""
+    rng = np.random.default_rng(3)
+    pixels = rng.integers(0, 256, (1, 3, 2, SIDE, SIDE)).astype(np.float32)
+    pixels[:, :, 1] = pixels[:, :, 0]
+    mean, deviation = (np.array(numbers, np.float32).reshape(1, 3, 1, 1, 1) for numbers in CLIP)
+    sound = rng.standard_normal((20, 163)).astype(np.float32)
+    tokens = [*rng.integers(0, 300, 5), *[IMAGE] * 16, *rng.integers(0, 300, 3), *[SOUND] * 21]
+    ids = torch.tensor([[*tokens, *rng.integers(0, 300, 17)]])
+    thinker = model.thinker.model
+    with torch.no_grad():
+        grid = torch.tensor([[1, SIDE // 8, SIDE // 8]])
+        seen = thinker.visual(patches_of((pixels / 255 - mean) / deviation), grid)
+        heard = thinker.audio_tower(torch.tensor(sound), torch.tensor([163])).last_hidden_state
+        rows = thinker.get_input_embeddings()(ids)[0]
+        rows[ids[0] == IMAGE], rows[ids[0] == SOUND] = seen.pooler_output, heard
+        out = thinker.language_model(
+            inputs_embeds=rows[None],
+            visual_pos_masks=ids == IMAGE,
+            deepstack_visual_embeds=seen.deepstack_features,
+            output_hidden_states=True,
+        )
+        logits = model.thinker.lm_head(out.last_hidden_state)[0]
+    return {
+        "pixels": pixels,
+        "sound": sound,
+        "image": ids[0].numpy() == IMAGE,
+        "seen": [each.numpy() for each in (seen.pooler_output, *seen.deepstack_features)],
+        "heard": heard.numpy(),
+        "rows": rows.numpy(),
+        "hidden": out.hidden_states[ACCEPTED][0].numpy(),
+        "logits": logits.numpy(),
+    }
+
+
+def patches_of(frames: np.ndarray) -> torch.Tensor:
+    """[1, 3, 2, H, W] as the rows of the processor: patches of a token one after the other."""
+    side, merge = VISION["patch_size"], 2
+    rows, columns = (extent // (side * merge) for extent in frames.shape[3:])
+    cut = frames[0].reshape(3, 2, rows, merge, side, columns, merge, side)
+    return torch.tensor(cut.transpose(2, 5, 3, 6, 0, 1, 4, 7).reshape(rows * columns * merge**2, -1).copy())
+
+
+def names(module) -> list[str]:
+    return [module.get_input_name(index) for index in range(module.get_num_inputs())]
+
+
+def results(module) -> list[np.ndarray]:
+    return [module.get_output(module.get_output_name(at)).numpy() for at in range(module.get_num_outputs())]
+
+
+def test_the_image(package, prompt):
+    output, limit = package
+    module = rt.load(output / f"{NAME}_visual.hmm")
+    assert tuple(module.get_input_info(module.get_input_name(0)).shape) == prompt["pixels"].shape
+    module.set_input(module.get_input_name(0), prompt["pixels"])
+    module.run(True)
+    found = results(module)
+    assert [each.shape for each in found] == [(1, 16, 192)] * 4
+    for got, want in zip(found, prompt["seen"], strict=True):
+        assert_close(got[0], want, limit or 2e-5, "the image")
+
+
+def test_the_sound_in_chunks(package, prompt):
+    output, limit = package
+    module = rt.load(output / f"{NAME}_audio.hmm")
+    assert [(name, tuple(module.get_input_info(name).shape)) for name in names(module)] == [
+        ("padded_feature", (1, 20, 100)),
+        ("cu_seqlens", (2,)),
+    ]
+    found = []
+    for start, count in ((0, 13), (100, 8)):
+        chunk = np.zeros((1, 20, 100), np.float32)
+        part = prompt["sound"][:, start : start + 100]
+        chunk[0, :, : part.shape[1]] = part
+        module.set_input("padded_feature", chunk)
+        module.set_input("cu_seqlens", np.array([0, count], np.int32))
+        module.run(True)
+        (rows,) = results(module)
+        assert rows.shape == (13, 192)
+        found.append(rows[:count])
+    assert_close(np.concatenate(found), prompt["heard"], limit or 2e-5, "the sound")
+
+
+def test_the_thinker_also_returns_hidden_states_of_a_layer(package, prompt):
+    output, limit = package
+    prefill, decode = load_pair(output / f"{NAME}_prefill.hmm", output / f"{NAME}_decode.hmm", rt.WeightManager(0))
+    limit = limit or logit_bound(type("Sizes", (), TEXT))
+    lengths = ["input_1", "time_position_ids", "hight_position_ids", "width_position_ids", "valid_length"]
+    assert names(prefill)[:9] == [*lengths, "current_length", *(f"deepstack_image_embed_{index}" for index in range(3))]
+    assert names(prefill)[9] == "model_layers_0_self_attn_kcache_input"
+    stacks = [np.zeros_like(prompt["rows"]) for _ in range(3)]
+    for stack, features in zip(stacks, prompt["seen"][1:], strict=True):
+        stack[prompt["image"]] = features
+    count = len(prompt["rows"])
+    for first, last in ((0, 32), (32, 59), *((at, at + 1) for at in range(59, count))):
+        module = decode if first >= 59 else prefill
+        width = 1 if module is decode else CHUNK
+
+        def padded(values, first=first, last=last, width=width):
+            part = values[first:last]
+            return np.concatenate((part, np.zeros((width - len(part), *part.shape[1:]), part.dtype)))
+
+        places = padded(np.arange(count, dtype=np.int32))
+        inputs = [padded(prompt["rows"])[None], places, places, places, np.array([first], np.int32)]
+        inputs += [np.array([last - first], np.int32), *(padded(stack)[None] for stack in stacks)]
+        for name, values in zip(names(module), inputs, strict=False):
+            module.set_input(name, values)
+        module.run(True)
+        logits, hidden = results(module)
+        assert logits.shape == (1, 1, 331)
+        assert hidden.shape == (1, width, 192)
+        assert_close(logits[0, 0], prompt["logits"][last - 1], limit, f"logits at {last - 1}")
+        assert_close(hidden[0, : last - first], prompt["hidden"][first:last], limit, f"hidden states from {first}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pipeline": 2}, "--pipeline 2: graphs of this Qwen3-Omni also return hidden states of a layer"),
+        ({"audio_frames": 100}, "--audio-frames is for GLM-ASR and Qwen3-ASR"),
+        ({"batch": 2}, "--batch 2: the vendor has no graph of several slots with positions along time"),
+    ],
+)
+def test_what_its_graphs_do_not_have_is_refused(folder, tmp_path, options, message):
+    with pytest.raises(CompileError, match=message):
+        compiled(folder, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
