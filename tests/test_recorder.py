@@ -36,7 +36,7 @@ class Tensor:
         made = Tensor(Info(self.info.shape, "CPU")); made._values = self._values.copy(); return made
 
 class DevManager:
-    def __init__(self, device_ids=0, backend_name=""): pass
+    def __init__(self, devices=0, backend_name=""): pass
 
 class WeightManager:
     def __init__(self, device=0): pass

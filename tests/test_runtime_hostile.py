@@ -201,10 +201,13 @@ def test_every_method_of_a_released_module_says_so(add_model):
         "get_device_ids": (),
     }
     public = {name for name in dir(rt.Module) if not name.startswith("_")}
-    assert public == {*calls, "load", "release", "close", "destroy", "unload"}
+    assert public == {*calls, "input_infos", "load", "release", "close", "destroy", "unload"}
+    message = r"Status.UNINITIALIZED: the module has been released; load it again"
     for name, arguments in calls.items():
-        with pytest.raises(rt.StateError, match=r"Status.UNINITIALIZED: the module has been released; load it again"):
+        with pytest.raises(rt.StateError, match=message):
             getattr(module, name)(*arguments)
+    with pytest.raises(rt.StateError, match=message):
+        _ = module.input_infos
     module.release()
 
 

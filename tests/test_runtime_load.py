@@ -265,6 +265,8 @@ def test_bad_manager_arguments():
     assert rt.get_device_num("Xh1HdiBackend") == 0
     manager = rt.DevManager([1, 0], backend_name="Xh2aHalBackend")
     assert (manager.device_ids, manager.dev_count, rt.DevManager().verify()) == ([1, 0], 2, True)
+    named = rt.DevManager(devices=[1, 0], backend_name="Xh2HalBackend")  # as the vendor's programs call both
+    assert (named.device_ids, named.backend_name) == ([1, 0], "Xh2HalBackend")
     with pytest.raises(TypeError):
         rt.Option("wm")
     with pytest.raises(TypeError, match="list of names"):

@@ -20,6 +20,8 @@ def test_outputs_are_zero_before_the_first_run(add_model):
 
 def test_scratch_tensors_from_an_info(add):
     info = add.get_input_info("a")
+    assert list(add.input_infos) == [add.get_input_name(index) for index in range(add.get_num_inputs())]
+    assert add.input_infos["a"].shape == info.shape
     scratch = rt.Tensor(info)
     assert scratch.device == rt.Device.HDPL
     host = scratch.to_host(to_contiguous=True)

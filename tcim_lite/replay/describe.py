@@ -186,8 +186,8 @@ class Describer:
         device = self.remembered.get(id(manager), {}).get("device", 0) if manager is not None else 0
         if isinstance(manager, (int, self.runtime.DevManager)):
             device, manager = manager, None
-        devices = self.remembered.get(id(device), {"device_ids": 0 if not isinstance(device, int) else device})
-        ids = devices.get("device_ids", 0)
+        devices = self.remembered.get(id(device), {"devices": 0 if not isinstance(device, int) else device})
+        ids = devices.get("devices", 0)
         load: dict[str, Any] = {
             "devices": [int(each) for each in ids] if isinstance(ids, (list, tuple, range)) else [int(ids)],
             "backend": str(devices.get("backend_name", "")),

@@ -45,7 +45,7 @@ _OTHER_NAMES = {
 }  # fmt: skip
 # Their arguments are remembered, for the load or run that they are given to.
 _PLAIN = {
-    "DevManager": ("device_ids", "backend_name"),
+    "DevManager": ("devices", "backend_name"),
     "WeightManager": ("device",),
     "Option": ("weight_manager",),
     "RunOption": ("rounds",),

@@ -17,11 +17,11 @@ __all__ = ["DevManager", "WeightManager"]
 class DevManager:
     """An ordered list of device ids; the first is rank 0. Immutable."""
 
-    def __init__(self, device_ids: int | Iterable[int] = 0, backend_name: str = "") -> None:
+    def __init__(self, devices: int | Iterable[int] = 0, backend_name: str = "") -> None:
         """Describes devices. Whether they exist is checked by `load`.
 
         Args:
-            device_ids: one id, or a list or tuple of them.
+            devices: one id, or a list or tuple of them.
             backend_name: "Xh2HalBackend", "Xh2aHalBackend", "xh2" or "".
 
         Raises:
@@ -29,17 +29,17 @@ class DevManager:
             ValueError: an id is negative, there are none, or the backend is unknown (`ArgumentError`).
             UnsupportedError: the backend of another chip.
         """
-        given: list[Any] = list(device_ids) if isinstance(device_ids, (list, tuple, range)) else [device_ids]
+        given: list[Any] = list(devices) if isinstance(devices, (list, tuple, range)) else [devices]
         if any(isinstance(device_id, bool) for device_id in given):
-            raise TypeError(f"device_ids={device_ids!r:.200}: expected an int or a list of ints")
+            raise TypeError(f"devices={devices!r:.200}: expected an int or a list of ints")
         try:
             ids = [operator.index(device_id) for device_id in given]
         except TypeError:
-            raise TypeError(f"device_ids={device_ids!r:.200}: expected an int or a list of ints") from None
+            raise TypeError(f"devices={devices!r:.200}: expected an int or a list of ints") from None
         if any(not 0 <= device_id < 1 << 31 for device_id in ids):
-            raise ValueError(f"device_ids={device_ids!r:.200}: ids start at 0 and fit 31 bits")
+            raise ValueError(f"devices={devices!r:.200}: ids start at 0 and fit 31 bits")
         if not ids:
-            raise ValueError("device_ids is empty: expected at least one id")
+            raise ValueError("devices is empty: expected at least one id")
         _core.resolve_backend(text(backend_name, "backend_name"))
         self._device_ids = tuple(ids)
         self._backend_name = backend_name

@@ -157,6 +157,13 @@ class Module:
         """
         return TensorInfo._wrap(self._core.input_info(port_name(name)))
 
+    @property
+    @chosen("7.1", "a program of the vendor's reads it; here a new dict each time")
+    def input_infos(self) -> dict[str, TensorInfo]:
+        """What `get_input_info` says of every input, by name and in order."""
+        names = (self.get_input_name(index) for index in range(self.get_num_inputs()))
+        return {name: self.get_input_info(name) for name in names}
+
     @exact("7.1", "Module::GetOutputInfo")
     def get_output_info(self, name: str) -> TensorInfo:
         """The shape, dtype and format of the output.
