@@ -14,7 +14,7 @@ from tcim_lite.models.common.weight_spec import LinearSpec
 from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
 from tcim_lite.models.model_config import ModelConfig
-from tcim_lite.models.speech import qwen3_tts, whisper
+from tcim_lite.models.speech import minicpmo, qwen3_tts, whisper
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
 TOWERS = {
@@ -106,8 +106,12 @@ def page() -> str:
         rows.append(
             f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {vision} | {gguf} | yes |"
         )
-    for title, part in (("Whisper", whisper), (qwen3_tts.TITLE, qwen3_tts)):
-        rows.append(f"| {title} | `{part.MODEL_TYPE}` | {part.MODELS} | {part.HAS} | no | no | no |")
+    for title, part, vision in (
+        ("Whisper", whisper, "no"),
+        (qwen3_tts.TITLE, qwen3_tts, "no"),
+        (minicpmo.TITLE, minicpmo, TOWERS[minicpmo.LANGUAGE.vision.takes]),
+    ):
+        rows.append(f"| {title} | `{part.MODEL_TYPE}` | {part.MODELS} | {part.HAS} | {vision} | no | no |")
     sizes = [f"| shape | family | {' | '.join(QUANTS)} |", "|---|---|" + "---|" * len(QUANTS)]
     for folder in sorted(SHAPES.iterdir()):
         config = read_config(json.loads((folder / "config.json").read_text()))

@@ -58,6 +58,7 @@ class Contract:
         masks: or with `--masks` these, [1, 1, T, S] of layers with a sliding window, and of the others where the family
             has such a one; empty for a family without mask inputs,
         local_mask: in every other graph this one of the former alone; None for a family whose graphs take none then,
+        row_mask: and this one of all layers, [1, 1, 1, C], which alone says what all tokens of a run see,
         layer_inputs: and this one of a model whose layers have inputs of their own, [1, T, layers, size],
         deepstack: and this one, shaped like the first, of every layer that adds it to the hidden states,
         per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
@@ -66,9 +67,11 @@ class Contract:
         carried: Of such a family, after the caches: what each layer with linear attention hands from run to run, all
             layers of the first, all of the second. They are inputs, and outputs after the logits.
         carried_outputs: Names of these outputs.
-        head_number: Of a family with several heads, behind all of these: the number of the head that makes the logits.
+        head_number: Of a family with several heads, behind all of these: the number of the head that makes the logits;
+            None where all do, [1, 1, V, heads].
         output: Name of the logits.
-        hidden: Name of an output behind the logits, what the head reads; empty for a family without it.
+        hidden: Name of an output behind the logits, what the head reads, or of a model with a `speaker_size` what is
+            made of it in all rows; empty for a family without it.
         flat_logits: Those of one row in a graph of one slot are [1, V] instead of [1, 1, V].
     """
 
@@ -82,6 +85,7 @@ class Contract:
     deepstack: Port | None = None
     masks: tuple[Port, ...] = ()
     local_mask: Port | None = None
+    row_mask: Port | None = None
     layer_inputs: Port | None = None
     linear_mask: Port | None = None
     carried: tuple[Port, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from .common import roles
@@ -69,6 +70,17 @@ TENSORS: Mapping[roles.Role, Tensors] = {
     roles.FINAL_NORM: _plain("model.norm.weight"),
     roles.HEAD: Tensors("tied", ("lm_head.weight",)),
 }
+
+
+def tensors_below(prefix: str, embedding: str, head: str) -> Mapping[roles.Role, Tensors]:
+    """Those whose names begin with `prefix`, of a model with norms on q and k or without, the embedding and the head
+    under names of their own."""
+    tensors = {
+        role: replace(source, names=tuple(prefix + name for name in source.names)) for role, source in TENSORS.items()
+    }
+    own = {roles.EMBEDDING: embedding, roles.HEAD: head}
+    return {**tensors, **{role: _plain(prefix + name) for role, name in own.items()}}
+
 
 # Names and order of the vendor's exports.
 CONTRACT = Contract(

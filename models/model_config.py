@@ -69,10 +69,11 @@ class ModelConfig:
     `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding table and the
     logits; `logit_cap` then makes c * tanh(x / c) of each; hidden states between blocks are `residual_scale` times
     those of the checkpoint's arithmetic; each layer takes `layer_inputs` numbers of a token as inputs of its own;
-    `heads` make logits of the same row, and an input of the graph chooses one of them, each with an embedding table of
-    its own; `input_size` is the length of a row of the graph's input and of these tables, where a Linear makes hidden
-    states of it; `classes` are those of a head that does not name the next token; graphs also return the hidden states
-    behind `hidden_after` layers, 0 for the rows of their input.
+    `heads` make logits of the same row, all of them or the one that an input of the graph chooses, each with an
+    embedding table of its own; `speaker_size` is the length of rows for a model of speech, which two Linears make of
+    what the head reads; `input_size` is the length of a row of the graph's input and of these tables, where a Linear
+    makes hidden states of it; `classes` are those of a head that does not name the next token; graphs also return the
+    hidden states behind `hidden_after` layers, 0 for the rows of their input.
     """
 
     family: Family
@@ -104,6 +105,7 @@ class ModelConfig:
     local_rope: Rope | None = None
     layer_inputs: int = 0
     hidden_after: int | None = None
+    speaker_size: int | None = None
 
     @property
     def table_shape(self) -> tuple[int, int]:

@@ -28,7 +28,7 @@ class Form:
     """One of the graphs of a tower.
 
     Attributes:
-        end: What the name of its file ends in, behind `_visual_`.
+        end: What the name of its file ends in, behind `_visual_`; empty where it is `_visual`.
         frames: Images that it sees at a time, each by itself until they are resampled.
         windowed: Windows of patches become one each on the way.
     """
@@ -49,6 +49,10 @@ class StripTower:
         window_tensors: Those of the attention within windows; empty without windows.
         forms: The graphs.
         mask: Name of the input that is added to the scores of patches.
+        sample_mask: Of the one that is added to those of the resampler.
+        output: Of the output.
+        for_torch: Inputs have the shapes that torch's attention takes: the mask of patches is [frames, 1, S, S], places
+            are [S, frames, H], and the mask of the resampler is [frames, S].
         resampled: Learned queries take what they want of the patches; otherwise each window becomes a token.
         capacity: Patches of an image, unless the user says otherwise.
         tiny: A `vision_config` for tests.
@@ -62,6 +66,9 @@ class StripTower:
     mask: str
     resampled: bool
     capacity: int
+    sample_mask: str = "resampler_key_bias"
+    output: str = "image_embeds"
+    for_torch: bool = False
     tiny: Mapping[str, Any]
     takes: Literal["strip"] = "strip"
 
@@ -113,7 +120,13 @@ class StripConfig(TowerSizes):
     def layer(self) -> tuple[EncoderAttention, EncoderMlp]:
         """The blocks of every layer."""
         return (
-            EncoderAttention(hidden=self.hidden, heads=self["num_attention_heads"], norm=self.norm, turned=False),
+            EncoderAttention(
+                hidden=self.hidden,
+                heads=self["num_attention_heads"],
+                norm=self.norm,
+                windowed=self.tower.for_torch,  # the mask says of each patch what it sees
+                turned=False,
+            ),
             EncoderMlp(hidden=self.hidden, inner=self["intermediate_size"], norm=self.norm, function="GeluTanh"),
         )
 

@@ -6,7 +6,8 @@ from test_runtime_moe import load, run
 
 import tcim_lite.runtime as rt
 from tcim_lite.errors import HmmFormatError
-from tcim_lite.hmm import WeightData
+from tcim_lite.hmm import Role, WeightData
+from tcim_lite.models.common.encoder_builder import EncoderBuilder
 from tcim_lite.models.common.graph_builder import GraphBuilder
 from tcim_lite.models.common.slot import Slot
 
@@ -109,6 +110,30 @@ def test_any_mask_is_added_to_the_scores(values, kind, window, sinks):
     blind = mask.max(axis=1) <= HIDDEN
     assert not found[blind].any()
     assert np.abs(found[~blind]).min(axis=(1, 2)).max() > 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("window", [None, WINDOW])
+def test_one_row_of_a_mask_is_the_same_for_all_tokens(values, window, dtype):
+    """As in the vendor's graphs of MiniCPM-o: tokens of a run see each other, if the row says so."""
+    columns = CONTEXT if window is None else VIEW
+    row = odd_mask(columns, "biases")[:1].reshape(1, 1, 1, columns)
+    want = attend(attention(dtype, window, None, columns), *values, 450, np.broadcast_to(row, (1, 1, TOKENS, columns)))
+    found = attend(attention(dtype, window, None, columns, mask_shape=row.shape), *values, 450, row)
+    assert found.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float32", -np.inf), ("float16", -np.inf), ("float16", -3.4e38)])
+def test_minus_infinity_in_the_mask_of_an_encoder_hides(dtype, least):
+    builder = EncoderBuilder("scores", dtype, [])
+    mask = builder.input("mask", (1, 4), role=Role("mask", None, 0))
+    model = load(builder, [builder.softmax("shares", mask)], [])
+    given = np.array([[0.0, least, 0.0, HIDDEN]], np.float32)
+    (shares,) = run(model, mask=given)
+    assert np.array_equal(shares, [[0.5, 0.0, 0.5, 0.0]])
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(rt.TcimError, match="holds a NaN or an infinity"):
+            run(model, mask=np.where(given < 0, wrong, given))
 
 
 def test_columns_behind_the_cache_are_about_nothing(values):

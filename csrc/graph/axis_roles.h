@@ -14,6 +14,9 @@ constexpr std::array<std::string_view, 3> kAxisRoles = {"time_position_ids", "he
 
 constexpr std::string_view kLinearMaskRole = "linear_mask";
 
+// Of an encoder: a float of any shape that is added to scores.
+constexpr std::string_view kMaskRole = "mask";
+
 constexpr std::string_view kHeadRole = "head_number";
 
 inline bool is_axis_role(std::string_view role) {

@@ -50,6 +50,9 @@ void check_role(const Value& value, const std::string& label) {
   } else if (is_axis_role(role.name)) {
     if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || value.shape.size() != 1)
       expected = "an input int32 [T]";
+  } else if (role.name == kMaskRole) {
+    if (value.kind != ValueKind::Input || (value.dtype != DType::Float16 && value.dtype != DType::Float32))
+      expected = "a float input";
   } else if (role.name == "local_attention_mask" || role.name == "global_attention_mask") {
     const Shape& shape = value.shape;
     const bool is_float = value.dtype == DType::Float16 || value.dtype == DType::Float32;

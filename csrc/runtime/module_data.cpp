@@ -1,8 +1,11 @@
 // Module: what goes into inputs and comes out of outputs.
+#include <algorithm>
+#include <limits>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "runtime/api_call.h"
 #include "runtime/host_bytes.h"
 #include "runtime/loaded.h"
@@ -68,6 +71,18 @@ void check_bind(const char* who, const Port& port, const Tensor& tensor) {
   check_place(who, port, tensor);
 }
 
+// Programs fill masks with -infinity, which no run reads; a score that is so much less counts as little.
+template <typename T>
+void hide(std::byte* bytes, int64_t count, T infinity, T least) {
+  T* elements = reinterpret_cast<T*>(bytes);
+  std::replace(elements, elements + count, infinity, least);
+}
+
+void hide_infinite(std::byte* bytes, const TensorInfo& info) {
+  if (info.dtype == DType::Float16) return hide<uint16_t>(bytes, info.elements(), 0xfc00, float_to_half(-65504));
+  hide<float>(bytes, info.elements(), -std::numeric_limits<float>::infinity(), -65504);
+}
+
 // A host tensor is copied.
 void describe_bind(CallEvent& event, const Tensor& tensor) {
   event.tensor = TensorFacts(tensor);
@@ -122,6 +137,7 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
           const Tensor tensor = port.tensor();
           HostBytes target(tensor, HostAccess::Write);
           copy_to_dense(values, port.info.dtype, target.data(), "set_input error");
+          if (port.hides) hide_infinite(target.data(), port.info);
           target.store();
         } catch (const Error& error) {
           if (!had_memory) port.buffer.reset();  // still an unbound dummy

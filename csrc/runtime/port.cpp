@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "graph/axis_roles.h"
 #include "graph/taps.h"
 #include "runtime/yuv.h"
 
@@ -81,6 +82,7 @@ PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::
       port.content = Content::Zero;
     else if (is_handed_on(parts[0], value))
       port.content = Content::HandedOn;
+    port.hides = value.role.name == kMaskRole;
     if (index >= counted_) port.info.name = concat(kTapPrefix, port.info.name);
     by_name_.emplace(port.name(), uint32_t(index));
     ports_.push_back(std::move(port));

@@ -24,6 +24,7 @@ struct Port {
   std::optional<Tensor> sink;              // of an output: a host tensor filled after every run
   Content content = Content::Unspecified;  // of its own memory, when new
   bool is_dummy = false;                   // named in set_dummy_tensors at load
+  bool hides = false;                      // a mask: in what is copied to it, -infinity stands for -65504
 
   const std::string& name() const noexcept { return info.name; }
   Tensor tensor() const { return Tensor(info, buffer, offset); }

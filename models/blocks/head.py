@@ -1,4 +1,4 @@
-"""The ends of a model: what its input goes through first, final norm, logits."""
+"""The ends of a model: what its input goes through first, final norm, logits, rows for a model of speech."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from ..common.graph_values import Ref
 from ..model_config import ModelConfig
 from .part import GraphPart
 from .weights import Weight
+
+_LEAST_SQUARE = 1e-24  # as in torch's normalize
 
 
 def input_weights(config: ModelConfig) -> Iterator[Weight]:
@@ -23,8 +25,15 @@ def head_weights(config: ModelConfig, *, head: bool = True) -> Iterator[Weight]:
     scale = config.logit_scale / (config.logit_cap or 1.0)
     yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=scale if head else 1.0)
     if head:
-        heads = config.heads if config.heads > 1 else None
-        yield Weight(roles.HEAD, (config.head_outputs,), config.hidden_size, experts=heads)
+        rows: tuple[int, ...] = (config.head_outputs,)
+        chosen = config.family.contract.head_number is not None
+        if config.heads > 1 and not chosen:
+            rows *= config.heads
+        yield Weight(roles.HEAD, rows, config.hidden_size, experts=config.heads if chosen else None)
+    if (width := config.speaker_size) is not None:
+        for pair, inputs in zip(roles.SPEAKER, (config.hidden_size, width), strict=True):
+            yield Weight(pair[0], (width,), inputs)
+            yield Weight(pair[1], (width,))
 
 
 def lower_input(part: GraphPart, x: Ref) -> Ref:
@@ -37,9 +46,14 @@ def lower_input(part: GraphPart, x: Ref) -> Ref:
 def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None) -> Ref:
     """What the final norm gives, [B, T, H] -> logits [B, T, V]; of one row, [1, V] where the contract says so.
 
-    `number`, int32 [1], chooses one of several heads for the only row; they lie as experts do, so one is read.
+    `number`, int32 [1], chooses one of several heads for the only row; they lie as experts do, so one is read. Without
+    it several heads make [B, T, V, heads].
     """
     name, config, builder = part.config.family.contract.output, part.config, part.builder
+    if number is None and config.heads > 1:
+        side_by_side = part.linear(f"{name}.flat", normed, roles.HEAD)
+        apart = builder.reshape(f"{name}.heads", side_by_side, (*normed.shape[:2], config.heads, config.head_outputs))
+        return builder.transpose(name, apart, (0, 1, 3, 2))
     if number is None:
         flat = config.family.contract.flat_logits and normed.shape[:2] == (1, 1)
         rows = f"{name}.rows" if flat else name
@@ -59,3 +73,11 @@ def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None) -> Ref:
     ids, _ = builder.moe_route("head.route", builder.reshape("head.scores", chosen, scores), 1, "topk_softmax", False)
     logits = builder.moe_linear("head.logits", normed, ids, part.weight(roles.HEAD))
     return builder.reshape(name, logits, (1, 1, config.head_outputs))
+
+
+def lower_speaker(part: GraphPart, normed: Ref) -> Ref:
+    """What the final norm gives, [1, T, H] -> rows of length 1 for a model of speech, [1, T, speaker_size]."""
+    builder, (first, second) = part.builder, roles.SPEAKER
+    x = builder.relu("speaker.bent", part.linear("speaker.up", normed, first[0], bias=first[1]))
+    x = part.linear("speaker.down", x, second[0], bias=second[1])
+    return builder.rms_norm(part.config.family.contract.hidden, x, roles.SPEAKER_UNIT, _LEAST_SQUARE)

@@ -45,11 +45,6 @@ class EncoderBuilder(GraphBuilder):
             "Conv", name, operands, (number, operands[1].shape[0], height // side, width // side), attributes
         )
 
-    def transpose(self, name: str, x: Ref, axes: Sequence[int]) -> Ref:
-        """Axis i of the result is axis `axes[i]` of x."""
-        text = ",".join(map(str, axes))
-        return self._moved("Transpose", name, [x], tuple(x.shape[axis] for axis in axes), {"axes": text})
-
     def part(self, name: str, x: Ref, axis: int, start: int, stop: int) -> Ref:
         """Elements start..stop of an axis, as a copy."""
         assert 0 <= start < stop <= x.shape[axis], (name, x.shape, start, stop)
@@ -84,16 +79,3 @@ class EncoderBuilder(GraphBuilder):
     def mul_repeated(self, name: str, a: Ref, b: Ref) -> Ref:
         """a * b, likewise."""
         return self._op("Mul", name, [a, b], a.shape, {"broadcast": 1})
-
-    def _moved(
-        self,
-        kind: str,
-        name: str,
-        operands: Sequence[Ref],
-        shape: tuple[int, ...],
-        attributes: dict[str, int | float | str],
-    ) -> Ref:
-        """An op whose result has the dtype of what it reads."""
-        result = self._value(name, "intermediate", operands[0].dtype, shape)
-        self._append(kind, operands, [result], attributes)
-        return result

@@ -101,7 +101,8 @@ class GraphBuilder(GraphValues):
 
         `sinks` names a weight [heads]: one more score of each head, without a value. `masks`, graph inputs [1, 1, T, S]
         of the slots, are added to the scores and alone decide what is seen, of the S rows from
-        max(valid - (window - 1), 0) on. `scale` is that of the scores, usually 1 / sqrt(D).
+        max(valid - (window - 1), 0) on; of several tokens, [1, 1, 1, S] is the same for all. `scale` is that of the
+        scores, usually 1 / sqrt(D).
         """
         operands = [q]
         given = [[mask] for mask in masks] if masks else [[] for _ in slots]
@@ -112,7 +113,7 @@ class GraphBuilder(GraphValues):
         if window is not None and window < keys[0].shape[2]:  # a wider one hides nothing
             attributes["window"] = window
         if masks:
-            attributes["mask"] = "given"
+            attributes["mask"] = "row" if tokens > 1 and masks[0].shape[2:-1] == (1,) else "given"
         if sinks is not None:
             operands.append(self.weight(sinks))
             attributes["sinks"] = "given"
@@ -222,6 +223,10 @@ class GraphBuilder(GraphValues):
         """tanh of every element."""
         return self._op("Tanh", name, [x], x.shape)
 
+    def relu(self, name: str, x: Ref) -> Ref:
+        """What is above 0 of every element."""
+        return self._op("Relu", name, [x], x.shape)
+
     def gelu(self, name: str, x: Ref) -> Ref:
         """GELU, by tanh, of every element."""
         return self._op("GeluTanh", name, [x], x.shape)
@@ -257,6 +262,11 @@ class GraphBuilder(GraphValues):
         shape[axis] = sum(part.shape[axis] for part in parts)
         return self._op("Concat", name, parts, tuple(shape), {"axis": axis})
 
+    def transpose(self, name: str, x: Ref, axes: Sequence[int]) -> Ref:
+        """Axis i of the result is axis `axes[i]` of x."""
+        text = ",".join(map(str, axes))
+        return self._moved("Transpose", name, [x], tuple(x.shape[axis] for axis in axes), {"axes": text})
+
     def all_gather(self, name: str, x: Ref, offset: int, width: int) -> Ref:
         """[.., n] -> [.., width]: this device's columns from `offset` on, and those of the others."""
         assert 0 <= offset <= width - x.shape[-1], (name, x.shape, offset, width)
@@ -269,6 +279,19 @@ class GraphBuilder(GraphValues):
         values = self._value(f"{name}_logit", "intermediate", self._tensor_dtype, shape)
         self._append("TopK", [x], [values, places], {"k": 1, "largest": 1})
         return places, values
+
+    def _moved(
+        self,
+        kind: str,
+        name: str,
+        operands: Sequence[Ref],
+        shape: tuple[int, ...],
+        attributes: dict[str, int | float | str],
+    ) -> Ref:
+        """An op whose result has the dtype of what it reads."""
+        result = self._value(name, "intermediate", operands[0].dtype, shape)
+        self._append(kind, operands, [result], attributes)
+        return result
 
     def _rounding(self, weight: str) -> dict[str, int | float | str]:
         """How an op with this weight rounds what it reads, where that is not the usual way."""

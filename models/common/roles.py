@@ -89,6 +89,12 @@ INPUT_PROJECTION_BIAS = Role("input_projection_bias", "input_projection.bias", "
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph
+# What makes rows for a model of speech, and the norm of such a row as a vector of length 1.
+SPEAKER = (
+    (Role("speaker_up", "speaker.up.weight", "linear"), Role("speaker_up_bias", "speaker.up.bias", "bias")),
+    (Role("speaker_down", "speaker.down.weight", "linear"), Role("speaker_down_bias", "speaker.down.bias", "bias")),
+)
+SPEAKER_UNIT = "speaker.unit"
 UNIT_KEYS = "linear_attn.unit_keys"  # [K], 1 / sqrt(K): the norm of a head as a vector of length 1
 # Computed tables [context, head_dim / 2], not read from a checkpoint; and, where tokens have three positions, int32
 # [head_dim / 2]: which of the tables' columns at these positions, one behind the other, a frequency takes.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry, carried_values
 
 from ..blocks import Attention, Deepstack, DeltaNet
-from ..blocks.head import lower_head, lower_input
+from ..blocks.head import lower_head, lower_input, lower_speaker
 from ..blocks.mtp import POST_NORM_HIDDEN
 from ..blocks.part import GraphPart
 from ..blocks.per_layer import lower_layer_inputs
@@ -69,7 +69,7 @@ def build_graph(
         slots=slots,
         layers=layers,
         cached_layers=list(_cached(config, layers)),
-        kept_row=None if spec.all_logits else live_rows,
+        kept_row=None if spec.all_logits or config.speaker_size else live_rows,
         tables=lower_tables(builder, slots) if contract.axes else None,
     )
     if not layers.start:
@@ -89,13 +89,20 @@ def build_graph(
     hidden_name = contract.hidden if spec.mtp is None else POST_NORM_HIDDEN
     if spec.hidden_states:
         hidden_name = HIDDEN_STATES
+    if config.speaker_size:
+        hidden_name = ""
     hidden = part.norm_of_hidden(hidden_name or "final_norm", x, roles.FINAL_NORM)
     outputs: dict[Ref, Role | None] = {hidden: Role("hidden")}
     if not spec.hidden_states:
-        logits = lower_head(part, hidden, number)
+        read = hidden
+        if config.speaker_size and live_rows is not None and not spec.all_logits:
+            read = builder.last_row("final_row", hidden, live_rows)
+        logits = lower_head(part, read, number)
         outputs = {logits: Role("logits")}
     outputs |= _handed_on(builder, config, spec, shard, slots)
-    if hidden_name:
+    if config.speaker_size:
+        outputs[lower_speaker(part, hidden)] = Role("hidden")
+    elif hidden_name:
         outputs[hidden] = Role("hidden")
     if kept is not None:
         outputs[kept] = None
@@ -199,6 +206,8 @@ def _slot(
     columns = mask_columns(config, spec.tokens, context) if (ports := mask_ports(config, spec)) else ()
     for index, port in enumerate(ports):
         masks[index] = _add_port(builder.input, port, (1, 1, spec.tokens, columns[index]), slot)
+    if contract.row_mask is not None:
+        masks[1] = _add_port(builder.input, contract.row_mask, (1, 1, 1, context), slot)
     layer_inputs = None
     if config.layer_inputs:
         assert contract.layer_inputs is not None

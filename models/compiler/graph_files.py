@@ -37,7 +37,7 @@ def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
         r"_encoder?\.hmm|_audio\.hmm|_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
     )
     graphs = "|".join([graphs, *(rf"_{network}\.hmm" for network in networks)])
-    parts = "draft|visual|encoder?|audio|talker|code_predictor|text_projection"
+    parts = "|".join(["draft|visual|encoder?|audio|talker|code_predictor|text_projection", *networks])
     return re.compile(rf"{re.escape(name)}({graphs}|(_({parts}))?\.hmw)")
 
 

@@ -12,6 +12,7 @@ from ..common.four_bit import FourBitCheckpoint, four_bit_scheme
 from ..common.language_tensors import LanguageTensors
 from ..common.package import host_files_in
 from ..common.packed_experts import PackedExperts
+from ..common.weight_norm import NormedTensors
 from ..gguf import GgufCheckpoint, is_gguf
 from ..model_config import ModelConfig
 
@@ -58,4 +59,6 @@ def open_source(path: Path, read: Callable[[Mapping[str, Any]], ModelConfig], *,
             model = read(config)
             count, inner = (0, 0) if model.experts is None else (model.experts.count, model.experts.inner)
             tensors = PackedExperts(checkpoint, count, model.family.packed_experts, inner)
+        elif NormedTensors.fits(checkpoint):
+            tensors = NormedTensors(checkpoint)
     return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

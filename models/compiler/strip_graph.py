@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcim_lite.hmm import Graph, WeightEntry
+from tcim_lite.hmm import Graph, Role, WeightEntry
 
 from ..blocks.encoder import EncoderPart, Windows
 from ..common import encoder_roles as roles
@@ -12,8 +12,6 @@ from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..strip_tower import WINDOW, Form, StripConfig
-
-OUTPUT = "image_embeds"
 
 
 def build_strip(
@@ -24,18 +22,31 @@ def build_strip(
     frames, side = form.frames, config["patch_size"]
     pixels = builder.input("pixel_values", (frames, 3, side, capacity * side))
     ids = builder.input("position_ids", (frames, capacity), "int32")
-    mask = builder.input(config.tower.mask, (frames, 1, 1, capacity))
+    tower = config.tower
+    hides = [Role("mask", None, number) if tower.for_torch else None for number in (0, 1)]
+    mask = builder.input(tower.mask, (frames, 1, capacity if tower.for_torch else 1, capacity), role=hides[0])
     x = _placed(builder, config, pixels, ids)
-    part = EncoderPart(builder=builder, key_mask=mask)
+    part = EncoderPart(builder=builder, key_mask=None if tower.for_torch else mask)
+    if tower.for_torch:
+        rows = builder.reshape("encoder.mask_rows", mask, (frames, capacity, capacity))
+        part = EncoderPart(builder=builder, window_mask=rows)
     merged = part
     if form.windowed:
         post = builder.input("post_attention_bias", (1, 1, 1, capacity // WINDOW))
         merged = EncoderPart(builder=builder, key_mask=post)
     places, sample_mask = [], None
-    if config.tower.resampled:
+    if tower.resampled:
         names = ["resampler_pos_embed"] + ["resampler_temporal_pos_embed"] * (frames > 1)
-        places = [builder.input(name, (frames, capacity, config.width)) for name in names]
-        sample_mask = builder.input("resampler_key_bias", (1, 1, 1, frames * capacity))
+        shape, of_all = (frames, capacity, config.width), (1, 1, 1, frames * capacity)
+        if tower.for_torch:
+            assert frames == 1  # so a place is where it would be with the frames first
+            turned = [builder.input(name, (capacity, frames, config.width)) for name in names]
+            places = [builder.reshape(f"encoder.{name}", ref, shape) for name, ref in zip(names, turned, strict=True)]
+            given = builder.input(tower.sample_mask, (frames, capacity), role=hides[1])
+            sample_mask = builder.reshape("encoder.sample_mask", given, of_all)
+        else:
+            places = [builder.input(name, shape) for name in names]
+            sample_mask = builder.input(tower.sample_mask, of_all)
     for layer in range(config["num_hidden_layers"]):
         for block in config.layer:
             x = block.lower(part, x, layer)
@@ -45,8 +56,8 @@ def build_strip(
     last = (roles.LAST_NORM, roles.LAST_NORM_BIAS)
     x = config.norm.lower(builder, "encoder.last_normed", x, last, None)
     if sample_mask is not None:
-        return builder.build({config.resampler.lower(builder, x, places, sample_mask, OUTPUT): None})
-    return builder.build({config.merger.lower(part, x, (1,), "encoder.merger", OUTPUT): None})
+        return builder.build({config.resampler.lower(builder, x, places, sample_mask, tower.output): None})
+    return builder.build({config.merger.lower(part, x, (1,), "encoder.merger", tower.output): None})
 
 
 def _placed(builder: EncoderBuilder, config: StripConfig, pixels: Ref, ids: Ref) -> Ref:

@@ -103,4 +103,5 @@ def strip_plan(options: CompileOptions, config: StripConfig) -> StripPlan:
         raise CompileError(
             f"--vision {options.vision}: the number of patches must be a multiple of {whole}, those of a token"
         )
-    return StripPlan(config=config, capacity=capacity, forms={f"_{form.end}": form for form in tower.forms})
+    forms = {f"_{form.end}" if form.end else "": form for form in tower.forms}
+    return StripPlan(config=config, capacity=capacity, forms=forms)

@@ -33,6 +33,7 @@ from ..common.roles import (
     ROPE_COLUMNS,
     ROPE_COS,
     ROPE_SIN,
+    SPEAKER_UNIT,
     UNIT_KEYS,
     ones,
 )
@@ -62,7 +63,10 @@ def write_weights(
             entries.append(writer.add(UNIT_KEYS, "float32", "dense", unit.shape, unit))
         for count in sorted(unit_norms(config)):
             entries.append(writer.add(ones(count), "float32", "dense", (count,), np.ones(count, np.float32)))
-        if config.heads > 1:
+        if (width := config.speaker_size) is not None:
+            unit = np.full(width, 1 / np.sqrt(width), np.float32)
+            entries.append(writer.add(SPEAKER_UNIT, "float32", "dense", unit.shape, unit))
+        if config.heads > 1 and config.family.contract.head_number is not None:
             numbers = np.eye(config.heads, dtype=dtype)
             entries.append(writer.add(HEAD_NUMBERS, dtype, "dense", numbers.shape, numbers))
         for spec in model.weights:
@@ -140,14 +144,24 @@ def write_encoder_weights(
 
 
 def write_embedding(
-    path: Path, spec: LinearSpec, tensors: TensorSource, dtype: str, bar: Progress, scale: float = 1.0
+    path: Path,
+    spec: LinearSpec,
+    tensors: TensorSource,
+    dtype: str,
+    bar: Progress,
+    scale: float = 1.0,
+    *,
+    bare: bool = False,
 ) -> None:
-    """Writes a table of embeddings, or several one under the other, to `path` with its suffixes."""
+    """Writes a table of embeddings, or several one under the other, to `path` with its suffixes.
+
+    With `bare` what torch loads is the tensor itself.
+    """
     binary, pt = (path.with_suffix(suffix) for suffix in EMBEDDING_SUFFIXES)
     tables = [tensors.matrix(*pair) for pair in zip(spec.tensors, spec.tensor_shapes, strict=True)]
     if saturated := write_embedding_bin(binary, Scaled(Stacked(tables), scale), dtype, bar.advance):
         warn_saturated(saturated, "of the embedding")
-    write_embedding_pt(pt, binary, spec.tensor_shapes, dtype)
+    write_embedding_pt(pt, binary, spec.tensor_shapes, dtype, bare=bare)
 
 
 def write_layer_table(path: Path, model: PreparedModel, bar: Progress) -> None:

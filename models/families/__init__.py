@@ -16,12 +16,6 @@ FAMILIES: dict[str, Family] = {
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__))
 }
 
-# By `model_type`: what keeps models from being compiled that are more than a language model.
-_MISSING = {
-    "minicpmo": "MiniCPM-o is not compiled: beside a language model and a vision tower it has an encoder of sounds, a "
-    "model of speech, its codes and a vocoder, and none of these graphs is made; MiniCPM-V 4.5 and 4.6 are compiled",
-}
-
 
 def titles_of(has: Callable[[Family], object]) -> str:
     """Names the families that have something, for a sentence."""
@@ -38,8 +32,6 @@ def read_config(raw: Mapping[str, Any]) -> ModelConfig:
     for family in FAMILIES.values():
         if family.is_of(raw):
             return family.read(raw)
-    if (reason := _MISSING.get(str(raw.get("model_type")))) is not None:
-        raise CompileError(f"config.json: {reason}")
     part = next((f for f in FAMILIES.values() if f.nested and raw.get("model_type") == f"{f.model_type}_text"), None)
     if part is not None:
         raise CompileError(

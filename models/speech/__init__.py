@@ -7,14 +7,19 @@ from pathlib import Path
 
 from ..common.checkpoint import config_of
 from ..compiler.options import CompileResult
-from . import qwen3_tts, whisper
+from . import minicpmo, qwen3_tts, whisper
 from .asked import folder_of
 from .compile import FRAMED, SOUND_ENCODERS, compile_whisper, write_sound_encoder
+from .compile_minicpmo import compile_minicpmo
 from .compile_tts import compile_qwen3_tts
 
 __all__ = ["FRAMED", "SOUND_ENCODERS", "compiler_of", "write_sound_encoder"]
 
-_COMPILERS = {whisper.MODEL_TYPE: compile_whisper, qwen3_tts.MODEL_TYPE: compile_qwen3_tts}
+_COMPILERS = {
+    whisper.MODEL_TYPE: compile_whisper,
+    qwen3_tts.MODEL_TYPE: compile_qwen3_tts,
+    minicpmo.MODEL_TYPE: compile_minicpmo,
+}
 
 
 def compiler_of(checkpoint: Path) -> Callable[..., CompileResult] | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..common import speech_roles as roles
 from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref
+
+HALVED = 2  # frames of a row
 
 
 class SpeechBuilder(EncoderBuilder):
@@ -29,6 +32,16 @@ class SpeechBuilder(EncoderBuilder):
             "groups": 1,
         }
         return self._op("Conv", name, operands, (count, operands[1].shape[0], *out), attributes)
+
+    def rows_of_sound(self, features: Ref, hidden: int) -> Ref:
+        """[1, bins, n] -> [n / 2, hidden]: two convolutions along time, the second of every second frame."""
+        _, bins, frames = features.shape
+        x = self.reshaped("encoder.mel", features, (1, bins, 1, frames))
+        for number, stride in ((1, 1), (2, HALVED)):
+            conv = roles.CONVS[number - 1]
+            x = self.conv(f"encoder.conv{number}", x, conv.weight.name, conv.bias.name, (1, 3), (1, stride))
+            x = self.function("Gelu", f"encoder.conv{number}_gelu", x)
+        return self.transpose("encoder.rows", self.reshaped("encoder.columns", x, (hidden, x.shape[3])), (1, 0))
 
     def integers(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
         """`Add`, `Sub`, `Mul`, `Div`, `Max`, `Less` or `Equal` of int32 tensors [m, n], which repeat to each other."""

@@ -10,26 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .codec_config import CodecConfig
-from .network_builder import NetworkBuilder
+from .network_builder import TensorNetwork
 
 HIDDEN = -10000.0  # the score of a row that is not seen, as in the vendor's graphs
 _LEAST_USAGE, _LEAST_BETA = 1e-5, 1e-9
 _END = 1 << 30
 
 
-class CodecNetwork(NetworkBuilder):
+class CodecNetwork(TensorNetwork):
     """Blocks of the codec; `name` of a block is that of its tensors, below `decoder`."""
 
     def __init__(self, codec: CodecConfig, name: str) -> None:
-        super().__init__(name)
+        super().__init__(name, lambda tensor: codec.tensors.read(f"decoder.{tensor}"))
         self._codec = codec
-
-    def tensor(self, name: str) -> NDArray[np.float32]:
-        return self._codec.tensors.read(f"decoder.{name}")
-
-    def transposed(self, x: str) -> str:
-        """[1, a, b] -> [1, b, a]."""
-        return self.op("Transpose", x, perm=[0, 2, 1])
 
     def row_of(self, table: NDArray[Any], at: str) -> str:
         """Rows of a table at int32 [1]; a number behind it is its last row."""
@@ -69,13 +62,8 @@ class CodecNetwork(NetworkBuilder):
         return self.op("Add", x, self.op("Mul", square, self.constant(1 / (beta + _LEAST_BETA))))
 
     def convnext(self, x: str, name: str) -> str:
-        y = self.transposed(self.conv(x, f"{name}.dwconv.conv", groups=self._codec["latent_dim"]))
-        scale, shift = (self.constant(self.tensor(f"{name}.norm.{part}")) for part in ("weight", "bias"))
-        y = self.op("LayerNormalization", y, scale, shift, epsilon=1e-6)
-        y = self.op("Gelu", self.linear(y, *(self.tensor(f"{name}.pwconv1.{part}") for part in ("weight", "bias"))))
-        gamma = self.tensor(f"{name}.gamma")
-        weight, bias = (self.tensor(f"{name}.pwconv2.{part}") for part in ("weight", "bias"))
-        return self.op("Add", x, self.transposed(self.linear(y, gamma[:, None] * weight, gamma * bias)))
+        y = self.conv(x, f"{name}.dwconv.conv", groups=self._codec["latent_dim"])
+        return self.op("Add", x, self.widened(y, name, "gamma"))
 
     def sound(self, x: str, result: str) -> str:
         """Rows [1, C, T] -> samples [1, 1, n]."""

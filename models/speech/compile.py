@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,15 @@ from ..common.pack_stream import worker_pool
 from ..common.package import files_in, host_files_in, staged_package, write_host_files
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
-from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
+from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource
 from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, write_graph_files
 from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
-from ..compiler.prepare import left_out, warn
+from ..compiler.prepare import warn
 from ..compiler.weight_files import write_encoder_weights
 from ..model_config import ModelConfig
 from . import glm_asr, qwen3_asr, qwen3_omni, whisper_graphs
-from .asked import folder_of, tensors_of
+from .asked import folder_of, warn_unused
+from .encoder_file import write_encoder
 from .glm_asr import GlmSound
 from .qwen3_asr import SoundConfig
 from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
@@ -62,7 +63,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
     if not options.random_weights:
         checkpoint = Checkpoint(folder)
         tensors = CheckpointTensors(checkpoint)
-        _warn_unused(checkpoint, specs)
+        warn_unused(checkpoint.names(), {tensor for spec in specs for tensor in spec.tensors} | {"proj_out.weight"})
     tensors.check(specs)
     name, rows = options.name or MODEL_TYPE, min(options.context_length, MAX_CACHE)
     check_neighbours(options.output, name)
@@ -109,16 +110,9 @@ def write_sound_encoder(
     if config is None:
         return
     names = () if options.random_weights else Checkpoint(folder_of(options.checkpoint)).names()
-    specs, tensors = config.specs(profile, names), tensors_of(options)
-    tensors.check(specs)
-    whole = f"{name}_{config.file_end}"
-    with Progress(0, visible=False) as bar, worker_pool() as workers:
-        file, constants = folder / f"{whole}.hmw", config.constants(profile.tensor_dtype)
-        entries, sibling = write_encoder_weights(file, specs, constants, tensors, profile.tensor_dtype, workers, bar)
-    graph = config.graph(profile, entries)
     message = {"model_type": model_type, "quant": profile.quant, "audio_frames": config.frames}
-    encoder = GraphFile(f"{whole}.hmm", [graph], message)
-    write_graph_files(folder, [encoder], entries, sibling, self_contained=options.self_contained)
+    specs = config.specs(profile, names)
+    write_encoder(folder, f"{name}_{config.file_end}", options, profile, config, specs, message)
 
 
 def _check_context(options: CompileOptions) -> None:
@@ -127,12 +121,6 @@ def _check_context(options: CompileOptions) -> None:
             f"--context-length {options.context_length}: expected at least {PREFILL_TOKENS}, the tokens of Whisper's "
             "prefill"
         )
-
-
-def _warn_unused(checkpoint: Checkpoint, specs: Sequence[LinearSpec | VectorSpec]) -> None:
-    used = {name for spec in specs for name in spec.tensors} | {"proj_out.weight"}
-    if unused := [name for name in checkpoint.names() if name not in used]:
-        warn(left_out(unused))
 
 
 def _message(config: WhisperConfig, profile: Profile, rows: int) -> dict[str, Any]:

@@ -12,16 +12,17 @@ from ..common.pack_stream import worker_pool
 from ..common.package import EMBEDDING, files_in, staged_package, write_host_files
 from ..common.progress import Progress
 from ..common.speech_roles import TEXT_TOKENS
-from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, write_graph_files, write_graphs
+from ..compiler.graph_files import check_neighbours, owned_files, write_graphs
 from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
-from ..compiler.prepare import PreparedModel, left_out, prepare, warn
-from ..compiler.weight_files import write_embedding, write_encoder_weights, write_weights
+from ..compiler.prepare import prepare, warn
+from ..compiler.weight_files import write_embedding, write_weights
 from ..compiler.weights import embedding_spec
 from ..onnx import onnx_bytes
-from .asked import tensors_of
+from .asked import warn_unused
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
-from .qwen3_tts import MODEL_TYPE, TITLE, TextProjection, read_code_predictor, read_talker, read_text_projection
+from .encoder_file import write_encoder
+from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read_text_projection
 from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
 from .tensors import table_spec
 
@@ -68,7 +69,7 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
         placed = {tensor for model in models.values() for spec in model.weights for tensor in spec.tensors}
         placed |= {tensor for model in models.values() for tensor in embedding_spec(model.config).tensors}
         placed |= {tensor for spec in [*specs, text] for tensor in spec.tensors}
-        _warn_unused(Checkpoint(talker.source.path), placed)
+        warn_unused(Checkpoint(talker.source.path).names(), placed, _ELSEWHERE)
 
     codec = _codec_of(talker.source.path) if not options.random_weights else None
     check_neighbours(options.output, name)
@@ -85,30 +86,12 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
                 table, dtype = embedding_spec(model.config), model.profile.tensor_dtype
                 write_embedding(staging / _TABLES[part], table, model.tensors, dtype, bar)
             write_embedding(staging / _TEXT_TABLE, text, talker.tensors, talker.profile.tensor_dtype, bar)
-        _write_projection(staging, name, options, talker, projection)
+        message = {"model_type": MODEL_TYPE, "quant": talker.profile.quant}
+        write_encoder(staging, f"{name}_{_PROJECTION}", options, talker.profile, projection, specs, message)
         if codec is not None:
             _write_codec(staging, name, talker.profile.tensor_dtype, codec)
         files = files_in(staging)
     return CompileResult(output=options.output, files=files)
-
-
-def _write_projection(
-    folder: Path, name: str, options: CompileOptions, talker: PreparedModel, projection: TextProjection
-) -> None:
-    profile, tensors = talker.profile, tensors_of(options)
-    with Progress(0, visible=False) as bar, worker_pool() as workers:
-        entries, sibling = write_encoder_weights(
-            folder / f"{name}_{_PROJECTION}.hmw",
-            projection.specs(profile),
-            {},
-            tensors,
-            profile.tensor_dtype,
-            workers,
-            bar,
-        )
-    message = {"model_type": MODEL_TYPE, "quant": profile.quant}
-    file = GraphFile(f"{name}_{_PROJECTION}.hmm", [projection.graph(profile, entries)], message)
-    write_graph_files(folder, [file], entries, sibling, self_contained=options.self_contained)
 
 
 def _codec_of(folder: Path) -> CodecConfig | None:
@@ -130,9 +113,3 @@ def _write_codec(folder: Path, name: str, quant: str, codec: CodecConfig) -> Non
     groups = codec["num_quantizers"]
     lengths = {f"1_{groups}_{count}": [1, 1, count * codec.samples] for count in range(1, FRAMES + 1)}
     (folder / EMBEDDING.with_name("decode_padding_shapes.json")).write_text(json.dumps(lengths, indent=2))
-
-
-def _warn_unused(checkpoint: Checkpoint, placed: set[str]) -> None:
-    unused = [tensor for tensor in checkpoint.names() if tensor not in placed and not tensor.startswith(_ELSEWHERE)]
-    if unused:
-        warn(left_out(unused))

@@ -20,12 +20,11 @@ from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, VectorSpec
 from ..compiler.weights import specs_of
-from .builder import SpeechBuilder
+from .builder import HALVED, SpeechBuilder
 from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors
 
 MODEL_TYPE, FRAMES = "glmasr", 3000
 _TITLE = "the encoder of GLM-ASR"
-_HALVED = 2  # frames of a row
 _ROTARY, _THETA = 0.5, 10000.0
 # Constants of the graph: tables [rows, rotary / 2] of the tensor dtype, and the numbers of their rows, int32.
 _COS, _SIN, _ROWS = "encoder.rope.cos", "encoder.rope.sin", "encoder.row_numbers"
@@ -70,7 +69,7 @@ class GlmSound:
     @property
     def rows(self) -> int:
         """That see one another."""
-        return self.frames // _HALVED
+        return self.frames // HALVED
 
     @property
     def beside(self) -> int:
@@ -131,14 +130,7 @@ class GlmSound:
         """Features [1, mel, frames] -> rows of a prompt, [1, rows / 4, width]. There is no mask: rows see silence."""
         builder = SpeechBuilder("encoder", profile.tensor_dtype, weights, profile.activations)
         bins, hidden = self["num_mel_bins"], self["hidden_size"]
-        x = builder.reshaped(
-            "encoder.mel", builder.input("input_features", (1, bins, self.frames)), (1, bins, 1, self.frames)
-        )
-        for number, stride in ((1, 1), (2, _HALVED)):
-            conv = roles.CONVS[number - 1]
-            x = builder.conv(f"encoder.conv{number}", x, conv.weight.name, conv.bias.name, (1, 3), (1, stride))
-            x = builder.function("Gelu", f"encoder.conv{number}_gelu", x)
-        x = builder.transpose("encoder.rows", builder.reshaped("encoder.columns", x, (hidden, self.rows)), (1, 0))
+        x = builder.rows_of_sound(builder.input("input_features", (1, bins, self.frames)), hidden)
         tables = self._table(builder, "cos", _COS), self._table(builder, "sin", _SIN)
         for layer in range(self["num_hidden_layers"]):
             x = self.layer.lower(builder, x, layer, tables=tables)
@@ -179,11 +171,11 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GlmSou
     head_dim = hidden // heads
     if section.get("head_dim", head_dim) != head_dim:
         raise CompileError(f"audio_config: head_dim={section['head_dim']!r} must be hidden_size / heads={head_dim}")
-    theta, scaling = read_rope(section, frames // _HALVED, {}, _THETA, True)
+    theta, scaling = read_rope(section, frames // HALVED, {}, _THETA, True)
     if scaling["rope_type"] != "default":
         raise CompileError(f"audio_config: rope_type={scaling['rope_type']!r} is not supported, expected 'default'")
     rotary = read_rotary_dim(section, scaling, _ROTARY, head_dim)
     config = GlmSound(values=values, frames=frames, width=width, theta=theta, rotary=rotary)
-    if frames % (each := _HALVED * config.beside):
+    if frames % (each := HALVED * config.beside):
         raise CompileError(f"--audio-frames {frames} is not a multiple of {each}, the frames of a row of the prompt")
     return config

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ..common.errors import need_extra
 if TYPE_CHECKING:
     import onnx
 
+Tensor: TypeAlias = NDArray[np.float32]
 _OPSET = 23  # the first one with RMSNormalization
 
 
@@ -79,3 +80,28 @@ class NetworkBuilder:
             [onnx.numpy_helper.from_array(array, name) for name, array in self._constants.items()],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=11)
+
+
+class TensorNetwork(NetworkBuilder):
+    """A network with tensors of a checkpoint, which `tensor` reads by name."""
+
+    def __init__(self, name: str, tensor: Callable[[str], Tensor]) -> None:
+        super().__init__(name)
+        self.tensor = tensor
+
+    def transposed(self, x: str) -> str:
+        """[1, a, b] -> [1, b, a]."""
+        return self.op("Transpose", x, perm=[0, 2, 1])
+
+    def norm(self, x: str, name: str) -> str:
+        """A centred norm of the last axis."""
+        scale, shift = (self.constant(self.tensor(f"{name}.{part}")) for part in ("weight", "bias"))
+        return self.op("LayerNormalization", x, scale, shift, epsilon=1e-6)
+
+    def widened(self, x: str, name: str, factors: str) -> str:
+        """What a block of ConvNeXt does behind its convolution: [1, C, T] -> [1, C, T]; `factors` scale the result."""
+        y = self.norm(self.transposed(x), f"{name}.norm")
+        y = self.op("Gelu", self.linear(y, *(self.tensor(f"{name}.pwconv1.{part}") for part in ("weight", "bias"))))
+        gamma = self.tensor(f"{name}.{factors}")
+        weight, bias = (self.tensor(f"{name}.pwconv2.{part}") for part in ("weight", "bias"))
+        return self.transposed(self.linear(y, gamma[:, None] * weight, gamma * bias))

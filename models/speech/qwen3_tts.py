@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from numpy.typing import NDArray
+
 from tcim_lite.hmm import Graph, WeightEntry
 
 from ..blocks.speech_layers import linear, linear_weights
@@ -21,7 +23,7 @@ from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, VectorSpec
 from ..compiler.weights import specs_of
 from ..contract import Port
-from ..dense import CONTRACT, TENSORS, hidden_per_head
+from ..dense import CONTRACT, hidden_per_head, tensors_below
 from ..families import qwen3
 from ..family import Tensors
 from ..model_config import ModelConfig
@@ -49,15 +51,6 @@ _QWEN3_KEYS = (
 )
 
 
-def _below(prefix: str, embedding: str, head: str) -> Mapping[roles.Role, Tensors]:
-    """The tensors of a Qwen3 whose names begin with `prefix`, its embedding and head under names of their own."""
-    tensors = {
-        role: replace(source, names=tuple(prefix + name for name in source.names)) for role, source in TENSORS.items()
-    }
-    own = {roles.EMBEDDING: embedding, roles.HEAD: head}
-    return {**tensors, **{role: Tensors("plain", (prefix + name,)) for role, name in own.items()}}
-
-
 TALKER = replace(
     qwen3.FAMILY,
     model_type=MODEL_TYPE,
@@ -65,7 +58,7 @@ TALKER = replace(
     title=f"the talker of {TITLE}",
     keys=(*_QWEN3_KEYS, Key("head_dim", absent=hidden_per_head, null=hidden_per_head)),
     folded=lambda values: {"tie_word_embeddings": False},
-    tensors=_below("talker.", "model.codec_embedding.weight", "codec_head.weight"),
+    tensors=tensors_below("talker.", "model.codec_embedding.weight", "codec_head.weight"),
     contract=replace(CONTRACT, hidden="past_hidden"),
     gguf=None,
 )
@@ -77,7 +70,7 @@ CODE_PREDICTOR = replace(
     keys=(*_QWEN3_KEYS, Key("num_code_groups")),
     folded=lambda values: {"tie_word_embeddings": False, "heads": values["num_code_groups"] - 1},
     tensors={
-        **_below(_PREDICTOR, "model.codec_embedding.{expert}.weight", "lm_head.{expert}.weight"),
+        **tensors_below(_PREDICTOR, "model.codec_embedding.{expert}.weight", "lm_head.{expert}.weight"),
         roles.INPUT_PROJECTION: Tensors("plain", (f"{_INPUT}.weight",)),
         roles.INPUT_PROJECTION_BIAS: Tensors("plain", (f"{_INPUT}.bias",)),
     },
@@ -148,6 +141,10 @@ class TextProjection:
         first, second = speech.TEXT_PROJECTION
         weights = [*linear_weights(first, width, width), *linear_weights(second, self.values["hidden_size"], width)]
         return specs_of(weights, tensors, profile, None)
+
+    def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
+        """There are none."""
+        return {}
 
     def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
         """An embedding [1, 1, width] -> a row of the talker's input [1, 1, H]. The vendor's takes one token a run."""

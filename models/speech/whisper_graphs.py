@@ -42,14 +42,8 @@ def constants(dtype: str, rows: int) -> dict[str, NDArray[Any]]:
 def encoder_graph(config: WhisperConfig, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
     """Features [1, mel, frames] -> k and v, [1, heads, positions, head_dim], of the decoder's layers in turn."""
     builder = SpeechBuilder("encoder", profile.tensor_dtype, weights, profile.activations)
-    hidden, positions = config["d_model"], config["max_source_positions"]
     mel = builder.input("input_features", (1, config["num_mel_bins"], config.mel_frames))
-    x = builder.reshaped("encoder.mel", mel, (1, config["num_mel_bins"], 1, config.mel_frames))
-    for number, stride in ((1, 1), (2, 2)):
-        conv = roles.CONVS[number - 1]
-        x = builder.conv(f"encoder.conv{number}", x, conv.weight.name, conv.bias.name, (1, 3), (1, stride))
-        x = builder.function("Gelu", f"encoder.conv{number}_gelu", x)
-    x = builder.transpose("encoder.rows", builder.reshaped("encoder.columns", x, (hidden, positions)), (1, 0))
+    x = builder.rows_of_sound(mel, config["d_model"])
     x = builder.add_repeated("encoder.embedded", x, builder.weight(roles.ENCODER_POSITIONS.name))
     for layer in range(config["encoder_layers"]):
         x = config.encoder_layer.lower(builder, x, layer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
@@ -137,4 +138,14 @@ MINICPM_V_4_5 = StripTower(
     resampled=True,
     capacity=1600,
     tiny=_TINY,
+)
+
+# MiniCPM-o 2.6 has the tower of MiniCPM-V 2.6, which is that of 4.5 for one image.
+MINICPM_O_2_6 = replace(
+    MINICPM_V_4_5,
+    forms=(Form(""),),
+    mask="attention_mask",
+    sample_mask="resampler_key_padding_mask",
+    output="hidden_state",
+    for_torch=True,
 )

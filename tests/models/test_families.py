@@ -46,7 +46,6 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("mistral", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported"),
         ("mistral", {"sliding_window": 0}, "sliding_window must be a positive integer, got 0"),
         ("qwen2", {"use_mrope": True}, "use_mrope=True"),
-        ("minicpmv", {"model_type": "minicpmo", "architectures": ["MiniCPMO"]}, "MiniCPM-o is not compiled: beside a"),
         ("minicpmv", {"version": 2.6}, "version=2.6 is not supported; MiniCPM-V 4.5 is compiled with 4.5 only"),
         ("phi3", {"rope_scaling": {"type": ["su"]}}, r"rope_type must be a string, got \['su'\]"),
         ("phi3", {"partial_rotary_factor": 0.75}, "partial_rotary_factor=0.75 is not supported"),

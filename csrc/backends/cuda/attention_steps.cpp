@@ -107,6 +107,7 @@ AttentionArgs StepLauncher::attention_args(const AttentionSpec& spec) const {
   args.context = int(spec.context);
   args.window = int(spec.window);
   args.mask_cols = int(spec.mask_cols);
+  args.mask_step = int(spec.mask_step);
   args.sinks = static_cast<const float*>(memory_.weight(spec.sinks_id));
   args.scale = spec.scale;
   args.live = memory_.live(spec.q);

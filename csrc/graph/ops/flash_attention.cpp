@@ -14,13 +14,18 @@ constexpr std::string_view kWindow = "window";
 // With the value "given" the last operand is a score of each head that takes part in the softmax and has no value.
 constexpr std::string_view kSinks = "sinks";
 // With the value "given" each slot has one more operand: what is added to the scores of each token. Then a window is
-// where the rows begin that the mask is about, and the lengths hide nothing.
-constexpr std::string_view kMask = "mask";
+// where the rows begin that the mask is about, and the lengths hide nothing. With "row" one row holds for every token.
+constexpr std::string_view kMask = "mask", kOfEach = "given", kOfAll = "row";
 
 // How many inputs each slot has.
 size_t operands_per_slot(bool with_mask) { return with_mask ? 5 : 4; }
 
-void check_mask(const OpCheck& op, const Value& mask, const Value& q, int64_t context, DType dtype) {
+bool has_one_row(const Op& op) {
+  const AttributeValue* mask = op.find(kMask);
+  return mask != nullptr && std::get<std::string>(*mask) == kOfAll;
+}
+
+void check_mask(const OpCheck& op, const Value& mask, const Value& q, int64_t context, DType dtype, bool one_row) {
   if (mask.kind != ValueKind::Input)
     op.refuse("mask '", mask.name, "' is ", describe(mask), ", expected a graph input");
   op.rank(mask, 4);
@@ -31,7 +36,7 @@ void check_mask(const OpCheck& op, const Value& mask, const Value& q, int64_t co
   if (columns < least || columns > context)
     op.refuse("mask '", mask.name, "' is about ", columns, " cache rows, expected ", least,
               least < context ? concat(" to ", context) : "");
-  op.expect(mask, dtype, {1, 1, tokens, columns});
+  op.expect(mask, dtype, {1, 1, one_row ? 1 : tokens, columns});
 }
 
 void check_flash_attention(const OpCheck& op) {
@@ -41,7 +46,7 @@ void check_flash_attention(const OpCheck& op) {
   const size_t with_sinks = op.has_attribute(kSinks) ? 1 : 0;
   if (with_sinks == 1) op.text_in(kSinks, {"given"});
   const bool with_mask = op.has_attribute(kMask);
-  if (with_mask) op.text_in(kMask, {"given"});
+  if (with_mask) op.text_in(kMask, {kOfEach, kOfAll});
   if (op.has_attribute(kWindow) && op.whole_number(kWindow) < 1)
     op.refuse("attribute 'window' is ", op.whole_number(kWindow), ", expected 1 or more");
   op.positive_number("scale", 1);
@@ -63,7 +68,7 @@ void check_flash_attention(const OpCheck& op) {
     }
     op.length(op.input(first + 2));
     op.length(op.input(first + 3));
-    if (with_mask) check_mask(op, op.input(first + 4), q, op.input(first).shape[2], dtype);
+    if (with_mask) check_mask(op, op.input(first + 4), q, op.input(first).shape[2], dtype, has_one_row(op.op()));
   }
   if (with_sinks == 1) op.constant(op.input(operands - 1), DType::Float32, {q.shape[2]});
   op.expect(op.output(0), dtype, {q.shape[0], q.shape[1], q.shape[2] * q.shape[3]});
@@ -98,6 +103,7 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
       const uint32_t mask = op.inputs[i + 4];
       step.masks.push_back(plan.values.rows(mask).value);
       step.mask_cols = plan.value(mask).shape[3];
+      step.mask_step = has_one_row(op) ? 0 : step.mask_cols;
     }
     plan.add_length_rule(step.lengths.back(), step.q.slot_rows, step.context);
   }
@@ -130,12 +136,13 @@ void cost_flash_attention(const Graph& graph, const Op& op, OpCost& cost) {
 extern const OpDefinition FlashAttention = {
     "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states, valid int32 [1], "
     "current int32 [1], with the attribute mask [1, 1, T, S] T; sinks [q_heads] float32, a weight, with the attribute "
-    "{scale: float, default 1/sqrt(D); window: int, default C; mask: \"given\", optional; sinks: \"given\", optional} "
+    "{scale: float, default 1/sqrt(D); window: int, default C; mask: \"given\" or \"row\", optional; sinks: \"given\", "
+    "optional} "
     "-> [B, T, q_heads * D] T",
     "softmax(q k^T * scale) v; token t sees the `window` cache rows up to valid + t. The sink of a head is one more "
     "score of its softmax, without a value. A mask is an input that is added to the scores instead: column j is cache "
     "row max(valid - (window - 1), 0) + j, and -65504 or less hides it. S is C, or with a smaller window "
-    "window + T - 1 to C",
+    "window + T - 1 to C. With mask: \"row\" it is [1, 1, 1, S], the same for every token",
     Cut::Columns,
     check_flash_attention,
     plan_flash_attention,

@@ -124,6 +124,7 @@ struct AttentionSpec {
   std::vector<SlotLengths> lengths;
   std::vector<uint32_t> masks;  // per slot, [tokens, mask_cols] of elem, added to the scores; empty: lengths decide
   int64_t mask_cols = 0;        // cache rows that a mask is about, the first of them first_masked()
+  int64_t mask_step = 0;        // from one token's row of a mask to the next: mask_cols, or 0 where one is for all
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, context = 0;
   uint32_t sinks_id = kNoValue;  // [q_heads] float32: one more score of each head, without a value
   int64_t window = 0;            // keys that a token sees, the last of them its own; no limit where it is the context

@@ -51,7 +51,7 @@ template <typename T>
 void SeenKeys::find_row(const RunContext& run, int64_t slot, int64_t token) const {
   const int64_t first = spec_.first_masked(run.length(spec_.lengths[slot].valid));
   const int64_t last = std::min(first + spec_.mask_cols, spec_.context);  // columns behind the cache are about nothing
-  const T* mask = reinterpret_cast<const T*>(run.at(spec_.masks[slot])) + token * spec_.mask_cols;
+  const T* mask = reinterpret_cast<const T*>(run.at(spec_.masks[slot])) + token * spec_.mask_step;
   Span* spans = spans_ + row(slot, token) * blocks_;
   int32_t* edges = edges_ + 2 * row(slot, token);
   edges[0] = edges[1] = 0;

@@ -58,7 +58,7 @@ void AttentionStep::attend_masked(const RunContext& run, const Tile& tile, int64
     if (!span.plain) {
       const int64_t column = block * kAttentionBlock + span.begin - first_masked(tile.valid);
       const std::byte* values =
-          run.at(masks[tile.slot]) + ((tile.first + token) * mask_cols + column) * elem_bytes(elem);
+          run.at(masks[tile.slot]) + ((tile.first + token) * mask_step + column) * elem_bytes(elem);
       const int64_t count = span.end - span.begin;
       run.kernels.widen[elem]({values, mask + span.begin, 1, count, count, count, 1.0f});
     }

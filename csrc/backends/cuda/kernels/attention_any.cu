@@ -34,7 +34,7 @@ __global__ void attention_kernel(AttentionArgs args) {
   if (args.mask_cols > 0) {
     first = args.window < args.context ? max(valid - (args.window - 1), 0) : 0;
     end = min(first + args.mask_cols, args.context);
-    mask = static_cast<const T*>(args.masks[slot]) + int64_t(token) * args.mask_cols - first;
+    mask = static_cast<const T*>(args.masks[slot]) + int64_t(token) * args.mask_step - first;
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float m = -INFINITY, l = 0;

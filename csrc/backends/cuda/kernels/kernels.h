@@ -100,6 +100,7 @@ struct AttentionArgs {
   int slots, slot_rows, q_heads, kv_heads, head_dim, context;
   int window;          // keys that a token sees, at least 1
   int mask_cols;       // cache rows that a mask is about; 0: there are no masks
+  int mask_step;       // from one token's row of a mask to the next
   const float* sinks;  // [q_heads], one more score of each head; null: none
   float scale;
   const int* live;
@@ -108,7 +109,7 @@ struct AttentionArgs {
   const void* k[kMaxSlots];
   const void* v[kMaxSlots];
   const int* valid[kMaxSlots];
-  const void* masks[kMaxSlots];  // [slot_rows, mask_cols], from row max(valid - (window - 1), 0) on if window < context
+  const void* masks[kMaxSlots];  // rows of mask_cols, from row max(valid - (window - 1), 0) on if window < context
 };
 // Any shape, with masks or without: one block per row and head.
 void launch_attention_any(Elem elem, Elem cache_elem, const AttentionArgs& args, cudaStream_t stream);

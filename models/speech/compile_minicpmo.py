@@ -1,0 +1,116 @@
+"""Compiles MiniCPM-o into a package folder: all graphs that the vendor's demo opens, under their names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ..common.checkpoint import Checkpoint
+from ..common.pack_stream import worker_pool
+from ..common.package import EMBEDDING, files_in, staged_package, write_host_files
+from ..common.progress import Progress
+from ..common.speech_roles import TEXT_TOKENS
+from ..common.weight_spec import LinearSpec
+from ..compiler.graph_files import check_neighbours, owned_files, write_graphs
+from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
+from ..compiler.prepare import PreparedModel, prepare, warn
+from ..compiler.vision import prepare_tower, write_tower
+from ..compiler.weight_files import write_embedding, write_weights
+from ..compiler.weights import embedding_spec
+from ..onnx import onnx_bytes
+from .asked import warn_unused
+from .encoder_file import write_encoder
+from .minicpmo import HEADS, MODEL_TYPE, TITLE, read_language, read_speech, text_table
+from .minicpmo_networks import features_of_codes, mel_of_features, spectrum_of_mel
+from .minicpmo_sound import read_omni_sound
+from .tensors import table_spec
+
+_OPTIONS = COMMON_OPTIONS | {"prefill_length", "context_length", "vision", "vision_quant"}
+_GRAPHS = f"the graphs of {TITLE} are those of the vendor, for one sequence"
+_LANGUAGE, _SPEECH, _SOUND = "llm", "tts", "audio"
+_CODES = ("dvae_part1", "dvae_part2")
+_VOCODER, _VOCODER_FOLDER = "vocos", Path("assets/vocos")
+# Tokens of text that the model of speech reads at a time, behind its first two, and rows of its caches.
+_SPEECH_PREFILL, _SPEECH_ROWS = 12, 2048
+_NETWORKS = ("tts.dvae.", "vpm.", "resampler.")
+_FILES = (*(f"{part}_{stage}" for part in (_LANGUAGE, _SPEECH) for stage in ("prefill", "decode")), _SOUND, *_CODES)
+
+
+def compile_minicpmo(options: CompileOptions, *, progress: bool = False) -> CompileResult:
+    """Writes the package `options` describe: `NAME_llm_prefill.hmm` and so on.
+
+    Args:
+        options: What to compile. `prefill_length` and `context_length` are those of the language model.
+        progress: Show a bar on stderr where that is a terminal.
+
+    Raises:
+        CompileError: The checkpoint, its config or an option does not fit, or the output cannot be written.
+
+    Warns:
+        CompileWarning: No tokenizer, no vocoder, values beyond fp16, tensors without a place in the graphs.
+    """
+    options.refuse_others(_OPTIONS, _GRAPHS)
+    options.check_lengths()
+    name = options.name or MODEL_TYPE
+    language = prepare(replace(options, name=f"{name}_{_LANGUAGE}"), part=read_language)
+    small = replace(options, name=f"{name}_{_SPEECH}", prefill_length=_SPEECH_PREFILL, context_length=_SPEECH_ROWS)
+    speech = prepare(small, part=read_speech)
+    source, profile = language.source, language.profile
+    sound = read_omni_sound(source.config, language.config.hidden_size)
+    sound_specs, tables = sound.specs(profile), dict(_speech_tables(speech, text_table(source.config)))
+    speech.tensors.check(list(tables.values()))
+    tower = prepare_tower(options, name, source, language.config)
+    if source.tensors is not None:
+        specs = [*language.weights, *speech.weights, *sound_specs, embedding_spec(language.config), *tables.values()]
+        warn_unused(source.tensors.names(), {tensor for spec in specs for tensor in spec.tensors}, _NETWORKS)
+
+    check_neighbours(options.output, name)
+    with staged_package(options.output, owned_files(name, (_LANGUAGE, _SPEECH, *_FILES, _VOCODER))) as staging:
+        if not write_host_files(source.host_files, staging):
+            warn(f"{source.path} has no tokenizer files; the package works, but programs will not find a tokenizer")
+        (staging / EMBEDDING).parent.mkdir(exist_ok=True)
+        tables = {EMBEDDING: embedding_spec(language.config), **tables}
+        elements = language.elements + speech.elements + sum(math.prod(spec.shape) for spec in tables.values())
+        with Progress(elements, visible=progress) as bar, worker_pool() as workers:
+            for model in (language, speech):
+                entries, sibling = write_weights(staging, model, workers, bar)
+                write_graphs(staging, model, entries, sibling)
+            if tower is not None:
+                write_tower(staging, tower, workers, bar)
+            for path, spec in tables.items():
+                write_embedding(staging / path, spec, language.tensors, profile.tensor_dtype, bar, bare=True)
+        message = {"model_type": MODEL_TYPE, "quant": profile.quant}
+        write_encoder(staging, f"{name}_{_SOUND}", options, profile, sound, sound_specs, message)
+        if source.tensors is not None:
+            _write_networks(staging, name, source.path, profile.tensor_dtype)
+        files = files_in(staging)
+    return CompileResult(output=options.output, files=files)
+
+
+def _speech_tables(model: PreparedModel, text: tuple[str, tuple[int, int]]) -> Iterator[tuple[Path, LinearSpec]]:
+    """Yields where the tables of the model of speech go, of text and of each code of a frame."""
+    stem, codes = f"{EMBEDDING.name}_{_SPEECH}", embedding_spec(model.config)
+    yield EMBEDDING.with_name(stem), table_spec(TEXT_TOKENS, *text)
+    shape = codes.tensor_shapes[0]
+    for number in range(HEADS):
+        yield (
+            EMBEDDING.with_name(f"{stem}_code_{number}"),
+            table_spec(TEXT_TOKENS, codes.tensors[number], (shape[0], shape[1])),
+        )
+
+
+def _write_networks(folder: Path, name: str, checkpoint: Path, quant: str) -> None:
+    """From codes to sound, in floats in every package."""
+    tensors = Checkpoint(checkpoint)
+    for part, make in zip(_CODES, (features_of_codes, mel_of_features), strict=True):
+        (folder / f"{name}_{part}.hmm").write_bytes(onnx_bytes(make(tensors), quant))
+    if not (own := checkpoint / _VOCODER_FOLDER).is_dir():
+        warn(
+            f"{own} does not exist, so {name}_{_VOCODER}.hmm is left out; save the tensors of assets/Vocos.pt there as "
+            "model.safetensors (docs/speech.md)"
+        )
+        return
+    model = spectrum_of_mel(Checkpoint(own))
+    (folder / f"{name}_{_VOCODER}.hmm").write_bytes(onnx_bytes(model, quant))
