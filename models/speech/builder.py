@@ -58,6 +58,10 @@ class SpeechBuilder(EncoderBuilder):
         """int32 as numbers of the tensor dtype."""
         return self._op("Cast", name, [x], x.shape)
 
+    def narrowed(self, name: str, x: Ref) -> Ref:
+        """An input of float32 as numbers of the tensor dtype."""
+        return x if x.dtype == self._tensor_dtype else self._op("Cast", name, [x], x.shape, {"from": x.dtype})
+
     def padded(self, name: str, x: Ref, rows: int) -> Ref:
         """[n, H] with rows of zeros behind it."""
         return self._moved("Pad", name, [x], (rows, x.shape[1]), {"begins": "0,0", "value": 0.0})

@@ -130,7 +130,9 @@ class GlmSound:
         """Features [1, mel, frames] -> rows of a prompt, [1, rows / 4, width]. There is no mask: rows see silence."""
         builder = SpeechBuilder("encoder", profile.tensor_dtype, weights, profile.activations)
         bins, hidden = self["num_mel_bins"], self["hidden_size"]
-        x = builder.rows_of_sound(builder.input("input_features", (1, bins, self.frames)), hidden)
+        # Programs in C++ copy float32 into it, those in Python give float16.
+        given = builder.input("input_features", (1, bins, self.frames), "float32")
+        x = builder.rows_of_sound(builder.narrowed("encoder.narrowed", given), hidden)
         tables = self._table(builder, "cos", _COS), self._table(builder, "sin", _SIN)
         for layer in range(self["num_hidden_layers"]):
             x = self.layer.lower(builder, x, layer, tables=tables)

@@ -87,7 +87,7 @@ OPS = {
     "Where": 1,
     "TopK": 1,
     "Resizer": 1,
-    "Cast": 1,
+    "Cast": 2,
     "CausalConv": 1,
     "DeltaRule": 1,
     "GateMul": 1,
@@ -105,6 +105,7 @@ _MINOR_OF_OP = (
 # Attributes that raise an op's version, mostly to 2, by the minor version of the format that added them.
 _MINOR_OF_ATTRIBUTE = {
     ("Add", "broadcast"): 3,
+    ("Cast", "from"): 6,
     ("FlashAttention", "mask"): 2,
     ("FlashAttention", "sinks"): 2,
     ("FlashAttention", "window"): 2,

@@ -183,7 +183,7 @@ struct GatherRowSpec {
 };
 
 // y = x between element types, for the edges of the graph: graph inputs into fp32 intermediates and back
-// (TCIM_LITE_NUMERICS=float), and graph outputs that are views.
+// (TCIM_LITE_NUMERICS=float), graph inputs of float32 among float16 tensors, and graph outputs that are views.
 struct CopySpec {
   Elem from = kF16, to = kF16;
   Rows x, y;
