@@ -11,6 +11,9 @@ from pathlib import Path
 import fuzzing
 import pytest
 
+from tcim_lite.conformance import cpp_programs
+from tcim_lite.conformance.checks import NotRunError
+
 ROOT = Path(__file__).parent.parent
 # cmake and ninja come with the test environment; the machine itself may have none.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -37,6 +40,16 @@ def run(*command: str | Path, env: dict[str, str] | None = None, text: str | Non
     )
     assert result.returncode == 0, f"{command[0]} exits {result.returncode}:\n{(result.stdout + result.stderr)[-8000:]}"
     return result.stdout
+
+
+def porting_program(folder: Path, name: str) -> Path:
+    """Returns a program of tests/porting, built as the vendor builds its own."""
+    try:
+        cpp_programs.compiler()
+    except NotRunError as error:
+        pytest.skip(str(error))
+    source = ROOT / "tests/porting" / f"{name}.cpp"
+    return cpp_programs.build(cpp_programs.sdk_folder(None), folder, name, [source], "-std=c++17", "-w", "-O1")
 
 
 # For programs of examples/cpp, where the compiler takes longer than the tests.

@@ -41,7 +41,8 @@ _WHAT = f"the graphs of Whisper are those of the vendor, an encoder, a prefill o
 
 
 def compile_whisper(options: CompileOptions, *, progress: bool = False) -> CompileResult:
-    """Writes the package `options` describe: `NAME_encode.hmm`, `NAME_prefill.hmm` and `NAME_decode.hmm`.
+    """Writes the package `options` describe: `NAME_encode.hmm`, `NAME_encode_keys_first.hmm`, `NAME_prefill.hmm` and
+    `NAME_decode.hmm`.
 
     Args:
         options: What to compile. The caches have `context_length` rows, 1024 at most.
@@ -79,6 +80,8 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
             )
         graphs = {
             "encode": whisper_graphs.encoder_graph(config, profile, entries),
+            # The vendor's engine in C++ takes outputs of the encoder in another order than its other programs.
+            "encode_keys_first": whisper_graphs.encoder_graph(config, profile, entries, keys_first=True),
             "prefill": whisper_graphs.decoder_graph(config, profile, entries, "prefill", PREFILL_TOKENS, rows),
             "decode": whisper_graphs.decoder_graph(config, profile, entries, "decode", 1, rows),
         }

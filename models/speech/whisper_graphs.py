@@ -39,8 +39,13 @@ def constants(dtype: str, rows: int) -> dict[str, NDArray[Any]]:
     }
 
 
-def encoder_graph(config: WhisperConfig, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
-    """Features [1, mel, frames] -> k and v, [1, heads, positions, head_dim], of the decoder's layers in turn."""
+def encoder_graph(
+    config: WhisperConfig, profile: Profile, weights: Sequence[WeightEntry], *, keys_first: bool = False
+) -> Graph:
+    """Features [1, mel, frames] -> k and v, [1, heads, positions, head_dim], of the decoder's layers in turn.
+
+    With `keys_first` all k come before all v, in the order of the decoder's inputs.
+    """
     builder = SpeechBuilder("encoder", profile.tensor_dtype, weights, profile.activations)
     mel = builder.input("input_features", (1, config["num_mel_bins"], config.mel_frames))
     x = builder.rows_of_sound(mel, config["d_model"])
@@ -53,7 +58,7 @@ def encoder_graph(config: WhisperConfig, profile: Profile, weights: Sequence[Wei
         for which, name in (("k", "key_state"), ("v", "value_state")):
             name = f"{name}_{layer}"
             outputs.append(config.cross_attention.heads_of(builder, name, x, which, layer, result=name))
-    return builder.build(dict.fromkeys(outputs))
+    return builder.build(dict.fromkeys(outputs[::2] + outputs[1::2] if keys_first else outputs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

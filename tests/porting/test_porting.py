@@ -14,12 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import warm_python
-
-from tcim_lite.conformance import cpp_programs
-from tcim_lite.conformance.checks import NotRunError
+from cpp_programs import porting_program
 
 pytestmark = pytest.mark.slow  # whole programs
-SCRIPTS = [path for path in Path(__file__).parent.glob("*.py") if path.stem not in {"conftest", "test_porting"}]
+SCRIPTS = [path for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith(("conftest", "test_"))]
 NEW_TOKENS = 8
 
 
@@ -228,23 +226,13 @@ def test_forked_processes_run_every_round(add_model):
     assert json.loads(run("perf", add_model, devices=3)) == [[rounds + 1.0] * 2] * 3
 
 
-def cpp_program(folder: Path, name: str) -> Path:
-    """A program of this folder, built as the vendor builds its own."""
-    try:
-        cpp_programs.compiler()
-    except NotRunError as error:
-        pytest.skip(str(error))
-    source = Path(__file__).parent / f"{name}.cpp"
-    return cpp_programs.build(cpp_programs.sdk_folder(None), folder, name, [source], "-std=c++17", "-w", "-O1")
-
-
 def test_an_engine_in_cpp_answers_as_the_host_library_does(tmp_path, paths, tiny_package, prompts):
     """On one device and two, and with states of linear attention that both graphs write in place."""
     from llm_packages import LoadedPackage
 
     from tcim_lite.llm import Sampler
 
-    program = cpp_program(tmp_path, "engine")
+    program = porting_program(tmp_path, "engine")
     texts = [",".join(map(str, prompt)) for prompt in prompts]
 
     def answers(prefill: Path, decode: Path, embedding: Path, devices: int) -> str:
@@ -265,7 +253,7 @@ def test_an_engine_in_cpp_answers_as_the_host_library_does(tmp_path, paths, tiny
 
 
 def test_a_cpp_program_with_device_control_compiles_and_runs(tmp_path, add_model):
-    program = cpp_program(tmp_path, "power")
+    program = porting_program(tmp_path, "power")
     done = subprocess.run([program, add_model], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [
