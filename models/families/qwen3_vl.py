@@ -46,7 +46,14 @@ FAMILY = Family(
     window=no_window,
     layer=stacked(qwen3.FAMILY.layer),
     tensors=TENSORS,
-    contract=replace(CONTRACT, deepstack=Port("deepstack", "deepstack_image_embed_{layer}", "")),
+    # Programs in C++ find both by their names, of which CONTRACT has other families' spelling.
+    contract=replace(
+        CONTRACT,
+        axes=tuple(
+            replace(port, name=port.alias or port.name, alias=port.alias and port.name) for port in CONTRACT.axes
+        ),
+        deepstack=Port("deepstack", "deepstack_image_embed_{layer}", ""),
+    ),
     rope_theta=500000.0,
     axes=axes_in_turns,
     nested="text_config",

@@ -141,7 +141,7 @@ def test_the_thinker_also_returns_hidden_states_of_a_layer(package, prompt):
     output, limit = package
     prefill, decode = load_pair(output / f"{NAME}_prefill.hmm", output / f"{NAME}_decode.hmm", rt.WeightManager(0))
     limit = limit or logit_bound(type("Sizes", (), TEXT))
-    lengths = ["input_1", "time_position_ids", "hight_position_ids", "width_position_ids", "valid_length"]
+    lengths = ["input_1", "time_position_ids", "height_position_ids", "width_position_ids", "valid_length"]
     assert names(prefill)[:9] == [*lengths, "current_length", *(f"deepstack_image_embed_{index}" for index in range(3))]
     assert names(prefill)[9] == "model_layers_0_self_attn_kcache_input"
     stacks = [np.zeros_like(prompt["rows"]) for _ in range(3)]
