@@ -39,10 +39,10 @@ pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quan
 have the vendor's mask inputs ([`--masks`](compile.md#masks)), and Gemma 4 [lacks some of the
 others](compile.md#gemma-4). Every [LLM example](../examples/README.md) runs every family.
 Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](vision.md#three-positions) instead of
-one, and have no batch decode; `--vision` compiles [vision towers](vision.md#vision-towers). Graphs with [linear
-attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits, [multi-token
-prediction](compile.md#multi-token-prediction), `.hmms` of these, and pipeline stages. These tests take all families
-from the records:
+one, and no batch decode unless they have linear attention; `--vision` compiles [vision
+towers](vision.md#vision-towers). Graphs with [linear attention](compile.md#linear-attention) have [multi-token
+prediction](compile.md#multi-token-prediction) instead of verify and draft graphs. These tests take all families from
+the records:
 
 | what | tests |
 |---|---|
@@ -56,6 +56,7 @@ from the records:
 | vision towers that take patches, against transformers | `llm/test_cut_tower.py` |
 | vision tower of Gemma 4, against transformers | `llm/test_gemma_vision.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
+| slots with states of linear attention | `llm/test_linear_attention_batch.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
 | Qwen3-Omni, against transformers | `llm/test_qwen3_omni.py` |

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..common import roles
+from ..common.graph_builder import GraphBuilder
 from ..common.graph_values import Ref
+from ..common.slot import Slot
 from ..model_config import ModelConfig
 from .part import GraphPart
 from .shards import Shard
@@ -70,48 +72,22 @@ class DeltaNet:
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph; arguments and result as `Attention.lower`."""
         builder, config, mine = part.builder, part.config, self.of(part.shard)
-        (slot,) = part.slots
-        assert slot.linear_mask is not None
-        columns, state = slot.carried[layer]
-        here, wide = f"layers.{layer}.delta", mine.key_heads * self.keys
+        here = f"layers.{layer}.delta"
         batch, tokens, _ = x.shape
-
-        def heads(name: str, x: Ref, first: int, count: int, size: int) -> Ref:
-            flat = builder.slice(f"{here}.{name}_flat", x, first, first + count * size)
-            return builder.reshape(f"{here}.{name}", flat, (batch, tokens, count, size))
 
         normed = part.norm(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
         projected = part.linear(f"{here}.in", normed, roles.DELTA_IN, layer)
         gates = part.linear(f"{here}.gates", normed, roles.DELTA_GATES, layer)
-        qkv, new_columns = builder.causal_conv(
-            f"{here}.conv",
-            builder.slice(f"{here}.qkv", projected, 0, mine.channels),
-            columns,
-            part.weight(roles.DELTA_TAPS, layer),
-            slot.current,
-            slot.carried_names[layer][0],
-        )
-        # q and k of length 1: the mean of squares is their sum over K.
-        both = heads("qk", qkv, 0, 2 * mine.key_heads, self.keys)
-        unit = builder.rms_norm(f"{here}.qk_unit", both, roles.UNIT_KEYS, UNIT_EPSILON / self.keys)
-        unit = builder.reshape(f"{here}.qk_flat_unit", unit, (batch, tokens, 2 * wide))
-        q = heads("q", unit, 0, mine.key_heads, self.keys)
-        k = heads("k", unit, wide, mine.key_heads, self.keys)
-        v = heads("v", qkv, 2 * wide, mine.heads, self.values)
-        beta = builder.slice(f"{here}.beta", gates, 0, mine.heads)
-        decay = builder.slice(f"{here}.decay", gates, mine.heads, 2 * mine.heads)
-        mixed, new_state = builder.delta_rule(
-            f"{here}.rule",
-            (q, k, v),
-            state,
-            (decay, beta),
-            (part.weight(roles.DELTA_RATE, layer), part.weight(roles.DELTA_BIAS, layer)),
-            slot.linear_mask,
-            slot.carried_names[layer][1],
-        )
-        slot.carried_on[layer] = (new_columns, new_state)
+        if batch == 1:
+            mixed = mine._mix(part, part.slots[0], layer, projected, gates, "")
+        else:
+            mixed = builder.concat(
+                f"{here}.slots",
+                [mine._mix_slot(part, slot, layer, projected, gates) for slot in range(batch)],
+                0,
+            )
         mixed = part.norm(f"{here}.mix_norm", mixed, roles.DELTA_NORM, layer)
-        z = heads("z", projected, mine.channels, mine.heads, self.values)
+        z = _heads(builder, f"{here}.z", projected, mine.channels, mine.heads, self.values)
         gated = builder.gate_mul(f"{here}.gated", mixed, z, "silu")
         mixed = part.whole(
             f"{here}.mix",
@@ -129,3 +105,58 @@ class DeltaNet:
             lambda name: part.linear(name, mixed, roles.DELTA_OUT, layer),
         )
         return builder.add(residual, x, out)
+
+    def _mix_slot(self, part: GraphPart, number: int, layer: int, projected: Ref, gates: Ref) -> Ref:
+        """One slot of several, which has states of its own; under a mask of 0 they stay what they are."""
+        builder, slot = part.builder, part.slots[number]
+        here, end = f"layers.{layer}.delta", f"_batch_{number}" if number else ""
+        own = [
+            builder.part(f"{here}.{name}_slot{end}", rows, 0, number, number + 1)
+            for name, rows in (("in", projected), ("gates", gates))
+        ]
+        return self._mix(part, slot, layer, own[0], own[1], end)
+
+    def _mix(self, part: GraphPart, slot: Slot, layer: int, projected: Ref, gates: Ref, end: str) -> Ref:
+        """Convolution and delta rule of a slot, [1, T, heads, V]; `end` is that of the names of values."""
+        builder, here, wide = part.builder, f"layers.{layer}.delta", self.key_heads * self.keys
+        _, tokens, _ = projected.shape
+        assert slot.linear_mask is not None
+        columns, state = slot.carried[layer]
+        names = slot.carried_names[layer]
+        several = len(part.slots) > 1
+        qkv, new_columns = builder.causal_conv(
+            f"{here}.conv{end}",
+            builder.slice(f"{here}.qkv{end}", projected, 0, self.channels),
+            columns,
+            part.weight(roles.DELTA_TAPS, layer),
+            slot.current,
+            [f"{here}.shifted{end}"] if several else names[0],
+        )
+        if several:  # a slot that takes no part has a token all the same, which its mask hides
+            new_columns = (builder.where(names[0][0], slot.linear_mask, new_columns[0], columns),)
+        # q and k of length 1: the mean of squares is their sum over K.
+        both = _heads(builder, f"{here}.qk", qkv, 0, 2 * self.key_heads, self.keys, end)
+        unit = builder.rms_norm(f"{here}.qk_unit{end}", both, roles.UNIT_KEYS, UNIT_EPSILON / self.keys)
+        unit = builder.reshape(f"{here}.qk_flat_unit{end}", unit, (1, tokens, 2 * wide))
+        q = _heads(builder, f"{here}.q", unit, 0, self.key_heads, self.keys, end)
+        k = _heads(builder, f"{here}.k", unit, wide, self.key_heads, self.keys, end)
+        v = _heads(builder, f"{here}.v", qkv, 2 * wide, self.heads, self.values, end)
+        beta = builder.slice(f"{here}.beta{end}", gates, 0, self.heads)
+        decay = builder.slice(f"{here}.decay{end}", gates, self.heads, 2 * self.heads)
+        mixed, new_state = builder.delta_rule(
+            f"{here}.rule{end}",
+            (q, k, v),
+            state,
+            (decay, beta),
+            (part.weight(roles.DELTA_RATE, layer), part.weight(roles.DELTA_BIAS, layer)),
+            slot.linear_mask,
+            names[1],
+        )
+        slot.carried_on[layer] = (new_columns, new_state)
+        return mixed
+
+
+def _heads(builder: GraphBuilder, name: str, x: Ref, first: int, count: int, size: int, end: str = "") -> Ref:
+    """Columns of [B, T, n], as heads [B, T, count, size]."""
+    flat = builder.slice(f"{name}_flat{end}", x, first, first + count * size)
+    return builder.reshape(f"{name}{end}", flat, (*x.shape[:2], count, size))

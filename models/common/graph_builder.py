@@ -219,6 +219,11 @@ class GraphBuilder(GraphValues):
         """Product of a value and a weight of the tensor dtype whose shape repeats to that of `x`."""
         return self._op("Mul", name, [x, self.weight(factors)], x.shape, {"broadcast": 1})
 
+    def where(self, name: str, condition: Ref, a: Ref, b: Ref) -> Ref:
+        """`a` where the condition, whose shape repeats to theirs, is not 0, else `b`."""
+        assert a.shape == b.shape, (name, a.shape, b.shape)
+        return self._op("Where", name, [condition, a, b], a.shape)
+
     def tanh(self, name: str, x: Ref) -> Ref:
         """tanh of every element."""
         return self._op("Tanh", name, [x], x.shape)

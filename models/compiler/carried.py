@@ -16,6 +16,11 @@ from .graph_specs import GraphSpec
 _CONV, _RECURRENT = "conv_state", "recurrent_state"
 
 
+def is_carried_role(name: str) -> bool:
+    """Whether a port of this role is such a state, or a part of one."""
+    return name.startswith((_CONV, _RECURRENT))
+
+
 @dataclass(frozen=True, slots=True)
 class CarriedPorts:
     """Those of one batch slot: all layers of the first kind, then all of the second.
@@ -42,16 +47,17 @@ class CarriedPorts:
             for number, (layer, net) in enumerate(self.nets.items(), self.first):
                 rest = net.states[kind][2:]
                 inputs = [
-                    add(name.format(layer=number), (1, size, *rest), role=Role(role, layer, self.slot))
+                    add(name.format(layer=number) + self._end, (1, size, *rest), role=Role(role, layer, self.slot))
                     for name, role, size in self._parts(port.name, port.role, net, kind)
                 ]
-                whole = inputs[0] if len(inputs) == 1 else builder.concat(f"layers.{layer}.delta.columns", inputs, 1)
+                joined = f"layers.{layer}.delta.columns{self._end}"
+                whole = inputs[0] if len(inputs) == 1 else builder.concat(joined, inputs, 1)
                 carried[layer] += (whole,)
         return carried
 
     def names(self) -> dict[int, tuple[tuple[str, ...], ...]]:
         """By layer and kind what the states are called that a run hands on, one or one after each token."""
-        ends = [f"_{token}" for token in range(self.spec.tokens)] if self.spec.each_state else [""]
+        ends = [f"_{token}" for token in range(self.spec.tokens)] if self.spec.each_state else [self._end]
         names: dict[int, tuple[tuple[str, ...], ...]] = {layer: () for layer in self.nets}
         for port, output in zip(self.contract.carried, self.contract.carried_outputs, strict=True):
             is_output = not self._is_split(port.role) and not self._is_in_place(port.role)
@@ -72,10 +78,16 @@ class CarriedPorts:
                     for token, state in enumerate(states):
                         end = f"_{token}" if len(states) > 1 else ""
                         if self._is_split(port.role):
-                            state = builder.part(name.format(layer=number) + end, state, 1, begin, begin + size)
+                            part = name.format(layer=number) + (end or self._end)
+                            state = builder.part(part, state, 1, begin, begin + size)
                         outputs[state] = Role(role + end, layer, self.slot)
                     begin += size
         return outputs
+
+    @property
+    def _end(self) -> str:
+        """What names of this slot end in."""
+        return f"_batch_{self.slot}" if self.slot else ""
 
     def _is_split(self, role: str) -> bool:
         return self.spec.split_conv and role == _CONV

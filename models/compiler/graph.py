@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry, carried_values
+from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
 from ..blocks import Attention, Deepstack, DeltaNet
 from ..blocks.head import lower_head, lower_input, lower_speaker
@@ -22,7 +22,7 @@ from ..common.profiles import Profile
 from ..common.slot import Slot
 from ..contract import Port
 from ..model_config import ModelConfig
-from .carried import CarriedPorts
+from .carried import CarriedPorts, is_carried_role
 from .graph_specs import GraphSpec
 
 _MASK_ALIGNMENT = 16
@@ -162,10 +162,11 @@ def mask_columns(config: ModelConfig, tokens: int, context: int) -> tuple[int, i
 
 def split_of(part: Graph) -> Split:
     """Returns how the parts of a graph share its inputs and outputs: what has heads is cut by them, the rest whole."""
-    carried = carried_values(part)
 
     def axis(id_: int) -> int:
-        return 1 if part.values[id_].kind == "state" or id_ in carried else WHOLE
+        value = part.values[id_]
+        assert value.role is not None
+        return 1 if value.kind == "state" or is_carried_role(value.role.name) else WHOLE
 
     return Split([axis(id_) for id_ in part.inputs], [axis(id_) for id_ in part.outputs])
 

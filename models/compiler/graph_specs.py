@@ -87,7 +87,7 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
             f"--position-ids: graphs of {config.family.title} always take positions, along time, height and width; "
             "leave it out"
         )
-    if config.family.contract.axes and options.batch > 1:
+    if config.family.contract.axes and not config.family.contract.carried and options.batch > 1:
         raise CompileError(
             f"--batch {options.batch}: the vendor has no graph of several slots with positions along time, height and "
             f"width, which those of {config.family.title} take; leave it out"
@@ -191,9 +191,9 @@ def _check_layers(options: CompileOptions, config: ModelConfig) -> None:
 
 
 def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
-    """What graphs with linear attention do not have yet: its states are one sequence's, and only go forward."""
+    """What graphs with linear attention do not have: its states only go forward."""
     given = {
-        f"--batch {options.batch}": options.batch > 1,
+        f"--mtp with --batch {options.batch}": options.mtp and options.batch > 1,
         "a verify graph or a draft": options.verify_tokens is not None and not options.mtp,
         f"--mtp with --pipeline {options.pipeline}": options.mtp and options.pipeline > 1,
         "--position-ids": options.position_ids,
@@ -201,8 +201,8 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
     for what, is_given in given.items():
         if is_given:
             raise CompileError(
-                f"{what}: {config.family.title} has layers with linear attention, which are compiled for one sequence; "
-                "leave it out"
+                f"{what}: {config.family.title} has layers with linear attention, whose graphs do not have this; leave "
+                "it out"
             )
     for stage, layers in enumerate(_stages(config.num_layers, options.pipeline)):
         if not any(isinstance(block, Attention) for layer in layers for block in config.blocks(layer)):

@@ -3,7 +3,7 @@
 from .graph import OPS, Graph, Op, Role, Value
 from .graph_section import decode_graph, encode_graph
 from .layout import Sibling, WeightEntry, packed_bytes
-from .parts import WHOLE, Split, carried_values
+from .parts import WHOLE, Split
 from .reader import Container, read
 from .taps import tappable
 from .writer import WeightData, WeightsWriter, model_bytes, write_model
@@ -21,7 +21,6 @@ __all__ = [
     "WeightData",
     "WeightEntry",
     "WeightsWriter",
-    "carried_values",
     "decode_graph",
     "encode_graph",
     "model_bytes",

@@ -6,6 +6,7 @@ They only go forward. A cache forgets its last rows where a length says so; a st
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,29 @@ def share_carried(owner: Any, others: list[Any]) -> None:
     """Makes every run of all graphs go on where the last one ended: each state is one buffer, read and written by all.
 
     A state that a graph writes where it reads it is no output of that graph. Without states this does nothing.
+
+    Args:
+        owner: Of the buffers; it may have several slots.
+        others: Graphs of one slot, which go on with slot 0.
     """
-    (first,) = lanes_of(owner)
-    for name in first.carried:
-        buffer, result = owner.get_dev_input(name), _result_of(name)
-        for module in (owner, *others):
-            if module is not owner:
-                module.set_dev_input(name, buffer)
-            if result in {module.get_output_name(i) for i in range(module.get_num_outputs())}:
-                module.set_dev_output(result, buffer)
+    for slot in range(len(lanes_of(owner))):
+        bind_carried(owner, carried_of(owner, slot), slot)
+    for module in others:
+        bind_carried(module, carried_of(owner))
+
+
+def carried_of(module: Any, slot: int = 0) -> list[Any]:
+    """What the states of a slot lie in: device tensors."""
+    return [module.get_dev_input(name) for name in lanes_of(module)[slot].carried]
+
+
+def bind_carried(module: Any, buffers: Sequence[Any], slot: int = 0) -> None:
+    """Has a slot read its states from `buffers` and write them there."""
+    results = {module.get_output_name(i) for i in range(module.get_num_outputs())}
+    for name, buffer in zip(lanes_of(module)[slot].carried, buffers, strict=True):
+        module.set_dev_input(name, buffer)
+        if (result := _result_of(name)) in results:
+            module.set_dev_output(result, buffer)
 
 
 def _result_of(name: str) -> str:
@@ -33,9 +48,10 @@ def _result_of(name: str) -> str:
     return re.sub("^past_(conv_cache|recurrent_state)", r"\1_out", name)
 
 
-def clear_carried(module: Any) -> None:
-    """Zeros the states, as a new sequence wants them."""
-    for lane in lanes_of(module):
+def clear_carried(module: Any, slot: int | None = None) -> None:
+    """Zeros the states of a slot, or of all, as a new sequence wants them."""
+    lanes = lanes_of(module)
+    for lane in lanes if slot is None else lanes[slot : slot + 1]:
         for name in lane.carried:
             info = module.get_input_info(name)
             module.set_input(name, np.zeros(info.shape, info.dtype))

@@ -105,7 +105,7 @@ def lanes_of(module: Any) -> list[Lane]:
 
 
 def _lane(names: list[str]) -> Lane:
-    axes = 3 if names[0].endswith("_position_ids") else 0
+    axes = 3 if "_position_ids" in names[0] else 0
     valid, current, *others = names[axes:]
     first = next((i for i, name in enumerate(others) if is_cache(name)), len(others))
     masks = tuple(name for name in others[:first] if "attention_mask" in name)

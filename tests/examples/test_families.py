@@ -82,7 +82,7 @@ def answer_of(family_package) -> Callable[[str], tuple[list[int], str]]:
 
 
 CASES = [(family, flow) for family in WITHOUT_AXES for flow in FLOWS]
-CASES += [("qwen3_next", flow) for flow in ("chat", "all logits", "pipeline", "two devices")]
+CASES += [("qwen3_next", flow) for flow in FLOWS if flow != "speculative"]
 
 
 @pytest.mark.parametrize(("family", "flow"), CASES)

@@ -6,4 +6,4 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from engine_tools import alone, make_engine  # noqa: F401
-from llm_packages import demo_package, demo_prompts, tiny_package  # noqa: F401
+from llm_packages import demo_package, demo_prompts, strict_mode, tiny_package  # noqa: F401

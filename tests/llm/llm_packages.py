@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tcim_lite.runtime as tcim
+from tcim_lite import layers
 from tcim_lite.llm import Generator, Package, cache_names, load_pair
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES
@@ -63,6 +64,15 @@ def tiny_package(tmp_path_factory):
         return made[key]
 
     return make
+
+
+@pytest.fixture
+def strict_mode():
+    """Whatever breaks a rule of the API raises. The variable would be read once in this process, by an earlier test."""
+    layers.enable("strict", mode="error")
+    yield
+    layers.disable("strict")
+    layers.take_findings()
 
 
 @pytest.fixture(scope="session")

@@ -305,8 +305,7 @@ def test_names_and_order_of_the_forms(forms):
 
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)
-def test_engine_answers_in_every_form(forms, form, monkeypatch):
-    monkeypatch.setenv("TCIM_LITE_STRICT", "error")
+def test_engine_answers_in_every_form(forms, form, strict_mode):
     answers = []
     for options in ({}, form):
         engine = Engine(Slots.open(forms("float16", **options)))
@@ -326,7 +325,7 @@ def test_forms_of_states_need_states(tmp_path, flag):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch": 2}, "--batch 2"),
+        ({"batch": 2, "mtp": True}, "--mtp with --batch 2"),
         ({"verify_length": 4}, "verify"),
         ({"draft_layers": 1}, "verify"),
         ({"pipeline": 2, "mtp": True}, "--mtp with --pipeline 2"),
@@ -361,7 +360,7 @@ def test_configs_that_are_refused(tmp_path, change, message):
         compile_package(tmp_path, tmp_path / "out", random_weights=True)
 
 
-def test_generate_and_chat_answer(tmp_path, capsys, monkeypatch):
+def test_generate_and_chat_answer(tmp_path, capsys, monkeypatch, strict_mode):
     """With the demo checkpoint's tokenizer. Weights are random: the second turn of a chat is what one request gets."""
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         if (DEMO_CHECKPOINT / name).exists():
@@ -369,7 +368,6 @@ def test_generate_and_chat_answer(tmp_path, capsys, monkeypatch):
     vocab_size = json.loads((DEMO_CHECKPOINT / "config.json").read_text())["vocab_size"]
     (tmp_path / "config.json").write_text(json.dumps({**FAMILY.tiny_config, "vocab_size": vocab_size}))
     compile_package(tmp_path, tmp_path / "out", random_weights=True, prefill_length=16, context_length=256)
-    monkeypatch.setenv("TCIM_LITE_STRICT", "error")
     command = ["generate", str(tmp_path / "out"), "--json", "--max-new-tokens", "6", "--prompt", "What is 12 + 30?"]
     assert main(command) == 0
     first = json.loads(capsys.readouterr().out)

@@ -99,9 +99,8 @@ def test_pipeline_equals_one_module(tiny_package, family, quant, options):
         assert decode.caches()[name].tobytes() == single.prefill_module.get_dev_input(name).numpy().tobytes()
 
 
-def test_the_engine_runs_stages_with_states(tiny_package, monkeypatch):
+def test_the_engine_runs_stages_with_states(tiny_package, monkeypatch, strict_mode):
     monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
-    monkeypatch.setenv("TCIM_LITE_STRICT", "error")
     package = package_of(tiny_package, "qwen3_next", **HYBRID)
     answers = []
     for slots in (Slots.open(package), Slots.open(package, devices=[0, 1], pipeline=True)):

@@ -58,8 +58,7 @@ def test_two_devices_share_states_in_every_form(tiny_package, quant, form):
     assert_same_run(tiny_package("qwen3_next", quant=quant, ndevice=2, **form, **SIZES), (0, 1))
 
 
-def test_answers_of_linear_attention_on_two_devices(tiny_package, monkeypatch):
-    monkeypatch.setenv("TCIM_LITE_STRICT", "error")
+def test_answers_of_linear_attention_on_two_devices(tiny_package, strict_mode):
     package = tiny_package("qwen3_5", ndevice=2, **SIZES)
     single, several = LoadedPackage(package), LoadedPackage(package, (0, 1))
     for prompt in (PROMPT, PROMPT[4:9]):

@@ -102,7 +102,8 @@ constexpr FindingKind kCatalogue[] = {
      "Take the positions of a prompt from its images (get_rope_index of transformers), and those of an answer from "
      "valid_length + the delta that the prompt ends with."},
     {"S-207", "linear_attn_mask disagrees with current_length.", "user error",
-     "Before every run linear_attn_mask is 1 for the first current_length tokens, and 0 for padding.",
+     "Before every run linear_attn_mask is 1 for the first current_length tokens, and 0 for padding; of several slots, "
+     "those under 0 alone take no part.",
      "A token under a 0 is left out of the states. Padding under a 1 may change them on the card; here the length "
      "keeps "
      "it out.",

@@ -94,10 +94,16 @@ void check_axes(const RunEvent& event, const ModuleShadow& module, const CachePo
   }
 }
 
+// Whether a slot of several takes no part in a run: its mask hides its token from linear attention.
+bool is_idle(const RunEvent& event, const ModuleShadow& module, const CachePorts& ports) {
+  return module.batch > 1 && ports.mask &&
+         std::ranges::all_of(event.linear_masks[*ports.mask], [](float value) { return value == 0; });
+}
+
 // Whether the mask of linear attention lets through the tokens that the length says, and no padding.
 void check_mask(const RunEvent& event, const ModuleShadow& module, const CachePorts& ports, const Lengths& lengths,
                 Found& found) {
-  if (!ports.mask) return;
+  if (!ports.mask || is_idle(event, module, ports)) return;
   const std::vector<float>& mask = event.linear_masks[*ports.mask];
   for (size_t token = 0; token < mask.size(); ++token) {
     if (mask[token] == float(int64_t(token) < lengths.current)) continue;
@@ -111,8 +117,9 @@ void check_mask(const RunEvent& event, const ModuleShadow& module, const CachePo
 // Whether the states of linear attention have seen the tokens before this run, and no others.
 void check_states(Shadow& shadow, const RunEvent& event, const ModuleShadow& module, const CachePorts& ports,
                   const Lengths& lengths, Found& found) {
+  if (is_idle(event, module, ports)) return;
   for (size_t index = 0; index < event.inputs.size(); ++index) {
-    if (!module.inputs[index].is_linear_state) continue;
+    if (!module.inputs[index].is_linear_state || module.inputs[index].slot != ports.slot) continue;
     const auto tokens = shadow.tokens_of(event.inputs[index]);
     if (!tokens || *tokens == lengths.valid) continue;
     found.emplace_back("S-208",
@@ -122,21 +129,34 @@ void check_states(Shadow& shadow, const RunEvent& event, const ModuleShadow& mod
   }
 }
 
-// A module with states has one slot.
-void learn_states(Shadow& shadow, const RunEvent& event, const ModuleShadow& module) {
-  if (module.caches.empty()) return;
-  const Lengths lengths(event, module.caches.front());
+// The states of one slot, which `ports` are of. Those of an idle one stay as they are.
+void learn_states(Shadow& shadow, const RunEvent& event, const ModuleShadow& module, const CachePorts& ports) {
+  const Lengths lengths(event, ports);
   if (!lengths.known) return;
+  const bool idle = is_idle(event, module, ports);
+  std::vector<size_t> handed_on;  // inputs that outputs stand for, in the same order
   for (size_t index = 0; index < event.inputs.size(); ++index) {
     const PortShadow& port = module.inputs[index];
-    if (port.is_linear_state && port.is_state) shadow.learn_state(event.inputs[index], lengths.valid + lengths.current);
+    if (!port.is_linear_state || port.slot != ports.slot) continue;
+    if (!port.is_state) {
+      handed_on.push_back(index);
+    } else if (!idle) {
+      shadow.learn_state(event.inputs[index], lengths.valid + lengths.current);
+    }
   }
+  size_t number = 0;
   for (size_t index = 0; index < module.outputs.size(); ++index) {
     const PortShadow& port = module.outputs[index];
-    if (!port.is_linear_state) continue;
-    // States after padding are those after the last token.
-    const int64_t seen = port.step ? std::min(*port.step + 1, lengths.current) : lengths.current;
-    shadow.learn_state(event.outputs[index], lengths.valid + seen);
+    if (!port.is_linear_state || port.slot != ports.slot) continue;
+    const size_t input = number++;
+    if (!idle) {
+      // States after padding are those after the last token.
+      const int64_t seen = port.step ? std::min(*port.step + 1, lengths.current) : lengths.current;
+      shadow.learn_state(event.outputs[index], lengths.valid + seen);
+    } else if (input < handed_on.size()) {
+      if (const auto tokens = shadow.tokens_of(event.inputs[handed_on[input]]))
+        shadow.learn_state(event.outputs[index], *tokens);
+    }
   }
 }
 
@@ -191,7 +211,12 @@ void learn_run(Shadow& shadow, const RunEvent& event) {
     }
   }
   if (module == nullptr) return;
-  learn_states(shadow, event, *module);
+  for (size_t index = 0; index < module->caches.size(); ++index) {
+    const auto& caches = module->caches;  // a slot has several; the first speaks for it
+    const bool seen = std::any_of(caches.begin(), caches.begin() + ptrdiff_t(index),
+                                  [&](const CachePorts& other) { return other.slot == caches[index].slot; });
+    if (!seen) learn_states(shadow, event, *module, caches[index]);
+  }
   const uint64_t now = shadow.tick();
   for (const CachePorts& ports : module->caches) {
     const Lengths lengths(event, ports);

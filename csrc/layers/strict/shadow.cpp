@@ -103,6 +103,7 @@ void describe_linear_state(const Value& value, PortShadow& port) {
   if (has_step) name = name.substr(0, digits - 1);
   port.is_linear_state = std::find(std::begin(kRoles), std::end(kRoles), name) != std::end(kRoles);
   if (port.is_linear_state && has_step) port.step = step;
+  port.slot = value.role.slot;
 }
 
 // The input that has the role for the tokens of a slot.
@@ -164,6 +165,7 @@ void Shadow::add_module(const ModuleFacts& facts) {
                        given,
                        axes_of(graph, int32_t(slot) - 1),
                        port_with(graph, kLinearMaskRole, int32_t(slot) - 1),
+                       int32_t(slot) - 1,
                        rows[1],
                        graph.values[op.inputs[state.input]].shape[2]};
       for (const auto& length : {ports.valid, ports.current}) {

@@ -54,6 +54,7 @@ struct PortShadow {
   bool is_state = false;
   bool is_length = false;
   bool is_linear_state = false;
+  int32_t slot = -1;            // of the batch, of such a state
   std::optional<int64_t> step;  // of such an output: it is the state after this token of a run, not after the last
   bool is_read = false;         // by an op
   bool is_cropped = false;      // an image of which another input says the part that is read
@@ -66,6 +67,7 @@ struct CachePorts {
   std::optional<size_t> positions;  // of the tokens that go into it, where the graph takes them
   std::vector<size_t> axes;         // those along time, height and width, where it takes three
   std::optional<size_t> mask;       // of linear attention, where it takes one
+  int32_t slot = 0;                 // of the batch
   int64_t tokens = 0;               // of the token axis
   int64_t context = 0;              // rows of the cache
 };

@@ -10,6 +10,8 @@ mid-prefill, and of rows kept for the next prompt. A full slot has no such row, 
 But attention reads all rows that a slot says it has: three slots that keep 1,800 rows each make a step of a 0.6B model
 1.7 times as long. So a slot that is free is parked: its row 0 goes to the host, and it passes 0 until it is used again.
 
+States of linear attention have no row to give away: the mask of an idle slot hides its token from them.
+
 A step of one slot alone may run the prefill graph on one token instead, which leaves the other slots out: it computes
 one row where the decode graph computes B. On this CPU both give the same bits; a GPU decodes B rows as fast as one.
 
@@ -186,7 +188,7 @@ class Slots:
         self._unpark(slot)
         if not held:
             for stage in self.stages:
-                stage.begin()
+                stage.begin(slot)
         rows = np.zeros((1, length, self._embedding.shape[1]), self._embedding.dtype)
         rows[0, : len(tokens)] = self._embedding[list(tokens)]
         for stage in self.stages:

@@ -14,7 +14,7 @@ import numpy as np
 
 import tcim_lite.runtime as tcim
 
-from ..carried import clear_carried, share_carried
+from ..carried import bind_carried, carried_of, clear_carried, share_carried
 from ..kv_cache import cache_names
 from ..masks import Masks
 from ..ports import Lane, check_decode, lanes_of
@@ -33,7 +33,7 @@ class Stage:
     Attributes:
         caches: Of each slot, device tensors [1, Hkv, C, D].
         context_length: Rows C of a slot.
-        carries: Layers with linear attention have states, which only go forward.
+        carries: Layers with linear attention have states, which only go forward. A slot's are shared as its caches are.
         outputs: Names of those of `decode`.
         before_run: Called when the inputs of a run are set; may be replaced.
 
@@ -63,9 +63,11 @@ class Stage:
             decode.set_input(lane.current, np.array([1], np.int32))  # set once: inputs keep their value
             lane.clear_deepstack(decode)
             lane.set_linear_mask(decode, 1)
+        self._masked = [1] * len(self.lanes)  # tokens that the masks of linear attention let through
         self.carries = bool(self.lanes[0].carried)
-        if self.carries:
-            share_carried(decode, [prefill])
+        self._states = [carried_of(decode, slot) for slot in range(len(self.lanes))]
+        share_carried(decode, [])
+        clear_carried(decode)  # a run reads those of every slot
 
     @classmethod
     def load(
@@ -95,14 +97,15 @@ class Stage:
         if self._bound.pop(id(graph), None) != slot:  # none until all are bound
             for name, cache in zip(cache_names(graph), self.caches[slot], strict=True):
                 graph.set_dev_input(name, cache)
+            bind_carried(graph, self._states[slot])
         self._bound[id(graph)] = slot
         self.before_run()
         return run_graph(graph, rows, valid, current)
 
-    def begin(self) -> None:
-        """Says that the next run is the first of a sequence."""
+    def begin(self, slot: int) -> None:
+        """Says that the next run of a slot is the first of a sequence."""
         if self.carries:
-            clear_carried(self.decode)
+            clear_carried(self.decode, slot)
 
     def run_decode(
         self, rows: np.ndarray, lengths: Sequence[int], at_work: Mapping[int, Any], output: str | None = None
@@ -120,6 +123,10 @@ class Stage:
                     self.decode.set_input(name, value)
                 self._masks.set(length, 1, slot)
                 self._lengths[slot] = length
+            # What is masked leaves the states as they are.
+            if lane.linear_mask is not None and self._masked[slot] != (takes_part := int(slot in at_work)):
+                lane.set_linear_mask(self.decode, takes_part)
+                self._masked[slot] = takes_part
         if self.lanes[0].layer_inputs is None:
             self.decode.set_input(self._rows_name, rows)
         else:
