@@ -25,7 +25,7 @@ from .asked import folder_of, warn_unused
 from .encoder_file import write_encoder
 from .glm_asr import GlmSound
 from .qwen3_asr import SoundConfig
-from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
+from .whisper import MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 
 # What reads the config of an encoder, by the model type of its language model.
 SOUND_ENCODERS: dict[str, Callable[..., SoundConfig | GlmSound | None]] = {
@@ -45,7 +45,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
     `NAME_decode.hmm`.
 
     Args:
-        options: What to compile. The caches have `context_length` rows, 1024 at most.
+        options: What to compile. The caches have `context_length` rows, at most those of the vendor's.
         progress: Show a bar on stderr where that is a terminal.
 
     Raises:
@@ -66,7 +66,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
         tensors = CheckpointTensors(checkpoint)
         warn_unused(checkpoint.names(), {tensor for spec in specs for tensor in spec.tensors} | {"proj_out.weight"})
     tensors.check(specs)
-    name, rows = options.name or MODEL_TYPE, min(options.context_length, MAX_CACHE)
+    name, rows = options.name or MODEL_TYPE, min(options.context_length, config.cache_rows)
     check_neighbours(options.output, name)
     with staged_package(options.output, owned_files(name)) as staging:
         if not write_host_files(host_files_in(folder), staging):

@@ -22,7 +22,7 @@ MODEL_TYPE, ARCHITECTURE = "whisper", "WhisperForConditionalGeneration"
 MODELS = "Whisper tiny to large-v3-turbo, Distil-Whisper"
 HAS = "[graphs of its own](speech.md#whisper): an encoder, and a decoder with caches as inputs and outputs"
 PREFILL_TOKENS = 4  # start, language, task, no timestamps
-MAX_CACHE = 1024  # rows of the vendor's caches
+_LEAST_CACHE = 1024  # rows of the vendor's caches of medium; those of large-v3-turbo have 1280
 
 # Defaults are those of transformers, except that the sizes of a model must be given.
 _KEYS: tuple[Key | Only, ...] = (
@@ -68,6 +68,11 @@ class WhisperConfig:
     def mel_frames(self) -> int:
         """Of a sound; the second convolution takes every second one."""
         return 2 * int(self["max_source_positions"])
+
+    @property
+    def cache_rows(self) -> int:
+        """Of the vendor's caches, which have one for each hidden unit."""
+        return max(_LEAST_CACHE, int(self["d_model"]))
 
     @property
     def encoder_layer(self) -> EncoderLayer:

@@ -164,6 +164,17 @@ def test_inputs_and_outputs_are_the_vendors(even, tmp_path):
     assert (message["model_type"], message["prefill_length"], message["context_length"]) == ("whisper", 4, 1024)
 
 
+def test_caches_have_as_many_rows_as_the_vendors(tmp_path):
+    """Its program of large-v3-turbo, with hidden states of 1280, makes masks of 1280 columns."""
+    wide = {**SIZES["even"], "d_model": 1280, "encoder_layers": 1, "decoder_layers": 1, "model_type": "whisper"}
+    (tmp_path / "config.json").write_text(json.dumps({**wide, "architectures": ["WhisperForConditionalGeneration"]}))
+    for context, rows in ((2048, 1280), (96, 96)):
+        compiled(tmp_path, tmp_path / "out", random_weights=True, context_length=context)
+        decode = rt.load(tmp_path / "out" / "whisper_decode.hmm")
+        assert decode.get_input_info("mask_attn").shape == (1, 2, 1, rows)
+        assert decode.get_input_info("k_cache_0").shape[2] == rows
+
+
 def test_prefill_and_decode_share_their_weights(even, tmp_path):
     _, folder = even
     package, weights = compiled(folder, tmp_path), rt.WeightManager(0)
