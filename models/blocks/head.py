@@ -20,10 +20,11 @@ def input_weights(config: ModelConfig) -> Iterator[Weight]:
         yield Weight(roles.INPUT_PROJECTION_BIAS, (config.hidden_size,))
 
 
-def head_weights(config: ModelConfig, *, head: bool = True) -> Iterator[Weight]:
-    """Yields those of the final norm and the head, if there is one, in the order of use."""
+def head_weights(config: ModelConfig, *, head: bool = True, norm: bool = True) -> Iterator[Weight]:
+    """Yields those of the final norm and the head, as far as there are any, in the order of use."""
     scale = config.logit_scale / (config.logit_cap or 1.0)
-    yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=scale if head else 1.0)
+    if norm:
+        yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=scale if head else 1.0)
     if head:
         rows: tuple[int, ...] = (config.head_outputs,)
         chosen = config.family.contract.head_number is not None

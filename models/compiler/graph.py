@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -49,7 +48,10 @@ def build_graph(
     layers = spec.layers or range(config.num_layers)
     builder = GraphBuilder(spec.name, profile.tensor_dtype, weights, profile.activations)
     first_block = sum(len(config.blocks(layer)) for layer in range(layers.start))
-    numbers = itertools.count(first_block)
+    names = [residual_name(first_block + at) for at in range(sum(len(config.blocks(layer)) for layer in layers))]
+    if not spec.has_norm and layers.stop == config.num_layers:
+        names[-1] = HIDDEN_STATES
+    residuals = iter(names)
     (embeddings,) = contract.shared
     rows = (spec.batch, spec.tokens)
     if layers.start:
@@ -81,19 +83,19 @@ def build_graph(
     kept = None
     for layer in layers:
         for block in config.blocks(layer):
-            x = block.lower(part, x, layer, residual_name(next(numbers)))
-        if layer + 1 == config.hidden_after and not spec.hidden_states:
+            x = block.lower(part, x, layer, next(residuals))
+        if layer + 1 == config.hidden_after and spec.hidden_states is None:
             kept = x = builder.reshape(HIDDEN_STATES, x, x.shape)
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")} | _handed_on(builder, config, spec, shard, slots), live_rows=live_rows)
     hidden_name = contract.hidden if spec.mtp is None else POST_NORM_HIDDEN
-    if spec.hidden_states:
+    if spec.hidden_states is not None:
         hidden_name = HIDDEN_STATES
     if config.speaker_size:
         hidden_name = ""
-    hidden = part.norm_of_hidden(hidden_name or "final_norm", x, roles.FINAL_NORM)
+    hidden = part.norm_of_hidden(hidden_name or "final_norm", x, roles.FINAL_NORM) if spec.has_norm else x
     outputs: dict[Ref, Role | None] = {hidden: Role("hidden")}
-    if not spec.hidden_states:
+    if spec.hidden_states is None:
         read = hidden
         if config.speaker_size and live_rows is not None and not spec.all_logits:
             read = builder.last_row("final_row", hidden, live_rows)

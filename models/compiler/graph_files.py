@@ -150,8 +150,8 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
         message["mtp"] = spec.mtp
     if spec.argmax:
         message["argmax"] = True
-    if spec.hidden_states:
-        message["hidden_states"] = True
+    if spec.hidden_states is not None:
+        message["hidden_states"] = spec.has_norm or spec.hidden_states
     if spec.position_ids:
         message["position_ids"] = True
     if mask_ports(model.config, spec):  # how long the window is cannot be told from the inputs

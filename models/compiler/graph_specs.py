@@ -13,6 +13,7 @@ from ..families import titles_of
 from ..model_config import ModelConfig
 from .options import COMMON_OPTIONS, CompileOptions
 
+FINAL_NORM = -1  # as number of hidden states: what the final norm gives
 # Of a model with a prefill graph alone.
 _CLASSIFIER_OPTIONS = COMMON_OPTIONS | {
     "prefill_length",
@@ -35,7 +36,8 @@ class GraphSpec:
         all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
             current_length - 1, [B, 1, V].
         argmax: Return the id of the largest logit of each row as well, int32 [B, T, 1], and that logit.
-        hidden_states: Return what the final norm gives instead of the logits.
+        hidden_states: Return hidden states instead of the logits: -1 for what the final norm gives, less for what a
+            layer left out would read.
         position_ids: Positions of the tokens are an input, [1, T]; otherwise they begin at the valid length.
         masks: What tokens see are two inputs, [1, 1, T, S] and [1, 1, T, C]; otherwise the lengths say it.
         layers: The layers it runs, or None for all. With the first ones it takes embeddings, with the last
@@ -53,7 +55,7 @@ class GraphSpec:
     batch: int = 1
     all_logits: bool = False
     argmax: bool = False
-    hidden_states: bool = False
+    hidden_states: int | None = None
     position_ids: bool = False
     masks: bool = False
     layers: range | None = None
@@ -61,6 +63,11 @@ class GraphSpec:
     mtp: Literal["target", "draft"] | None = None
     split_conv: bool = False
     recurrent_in_place: bool = False
+
+    @property
+    def has_norm(self) -> bool:
+        """Whether it ends in the final norm, or in that and the head."""
+        return self.hidden_states in (None, FINAL_NORM)
 
     @property
     def each_state(self) -> bool:

@@ -34,8 +34,10 @@ class CompileOptions:
         batch: Slots of the decode graph.
         all_logits: Prefill returns the logits of every row instead of the last one's.
         argmax: Decode also returns the id of each slot's largest logit, int32 [B, 1, 1], and that logit.
-        hidden_states: Graphs return what the final norm gives, [1, 1, H] where that of logits is [1, 1, V], and have no
-            head, as the vendor's language model of CosyVoice3 does.
+        hidden_states: Graphs return hidden states, [1, 1, H] where that of logits is [1, 1, V], and have no head. A
+            number counts as in `hidden_states` of transformers: -1 is what the final norm gives, as the vendor's
+            language model of CosyVoice3 returns it; -2 what the last layer would read, as its text encoder of Z-Image
+            does, and so on. None for logits.
         position_ids: Every graph takes the positions of its tokens as input 3, int32 [1, P | 1], as the vendor's Llama
             exports do; only with a batch of one.
         masks: Every graph takes two attention masks for each slot after its lengths, as the vendor's gpt-oss graphs do;
@@ -81,7 +83,7 @@ class CompileOptions:
     batch: int = 1
     all_logits: bool = False
     argmax: bool = False
-    hidden_states: bool = False
+    hidden_states: int | None = None
     position_ids: bool = False
     masks: bool = False
     verify_length: int | None = None
@@ -125,10 +127,15 @@ class CompileOptions:
             raise CompileError(
                 "--mtp with --draft, --draft-quant or --draft-layers: the MTP layer is the draft; leave one of both out"
             )
-        if self.hidden_states and (self.argmax or self.mtp or self.has_draft):
+        if self.hidden_states is not None and (self.argmax or self.mtp or self.has_draft):
             raise CompileError(
                 "--hidden-states with --argmax, --mtp, --draft, --draft-quant or --draft-layers: these need logits; "
                 "leave one of both out"
+            )
+        if self.hidden_states is not None and self.hidden_states >= 0:
+            raise CompileError(
+                f"--hidden-states must be -1, what the final norm gives, or less (-2: what the last layer would read), "
+                f"got {self.hidden_states}"
             )
         if self.audio_frames is not None:
             self._check_range("audio_frames", _MAX_LENGTH)

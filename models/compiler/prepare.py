@@ -22,7 +22,7 @@ from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, T
 from ..families import read_config
 from ..family import Family
 from ..model_config import ModelConfig
-from .graph_specs import GraphSpec, graph_specs
+from .graph_specs import FINAL_NORM, GraphSpec, graph_specs
 from .options import CompileOptions
 from .source import Source, open_source
 from .weights import embedding_spec, layer_table_spec, weight_specs
@@ -120,7 +120,7 @@ def prepare(
         raise CompileError(
             f"--mtp: {source.path} has several MTP layers; the vendor's graphs are of one, so compile it without --mtp"
         )
-    weights = weight_specs(config, profile, mtp=options.mtp, head=not options.hidden_states)
+    weights = weight_specs(config, profile, mtp=options.mtp, head=options.hidden_states is None)
     if checkpoint is not None and part is None and (unused := _unused_tensors(checkpoint, config, weights)):
         warn(left_out(unused))
     if role == "_draft" and config.layer_inputs:
@@ -133,8 +133,11 @@ def prepare(
             raise CompileError(
                 f"--draft-layers must be 1 to {config.num_layers}, the blocks in {source.path}, got {layers}"
             )
-        config = replace(config, num_layers=layers)
+        config = _first_layers(config, layers)
         graphs, weights = graph_specs(options, config), weight_specs(config, profile)
+    if options.hidden_states is not None and options.hidden_states < FINAL_NORM:
+        config = _without_last_layers(config, options.hidden_states)
+        graphs, weights = graph_specs(options, config), weight_specs(config, profile, head=False, norm=False)
     model = PreparedModel(
         options=options,
         name=options.name or config.family.model_type,
@@ -150,6 +153,31 @@ def prepare(
     tables = [embedding_spec(config), *([layer_table_spec(config)] if config.layer_inputs else [])]
     model.tensors.check([*model.weights, *tables])
     return model
+
+
+def _without_last_layers(config: ModelConfig, hidden_states: int) -> ModelConfig:
+    layers = config.num_layers + 1 + hidden_states
+    if layers < 1:
+        raise CompileError(
+            f"--hidden-states {hidden_states}: the model has {config.num_layers} layers, and graphs run one at least; "
+            f"give {-config.num_layers} or more"
+        )
+    if config.residual_scale != 1:
+        raise CompileError(
+            f"--hidden-states {hidden_states}: graphs of {config.family.title} keep hidden states at "
+            f"{config.residual_scale:g} of their size before the final norm; give -1"
+        )
+    return _first_layers(config, layers)
+
+
+def _first_layers(config: ModelConfig, count: int) -> ModelConfig:
+    """The model without its last layers, and without what lists of one entry a layer say of them."""
+    flags = {
+        key: value[:count] if isinstance(value, Sequence) and len(value) == config.num_layers else value
+        for key, value in config.flags.items()
+        if not isinstance(value, str)
+    }
+    return replace(config, num_layers=count, flags={**config.flags, **flags})
 
 
 def warn(text: str) -> None:

@@ -32,12 +32,12 @@ _IN_HEAD_FORMAT = (
 
 
 def weight_specs(
-    config: ModelConfig, profile: Profile, *, mtp: bool = False, head: bool = True
+    config: ModelConfig, profile: Profile, *, mtp: bool = False, head: bool = True, norm: bool = True
 ) -> list[LinearSpec | VectorSpec]:
     """Returns all weights in the order of the package, RoPE tables and embedding aside.
 
     With `mtp` the layer of multi-token prediction is one more layer behind the model's last; without `head` graphs
-    return hidden states.
+    return hidden states, and without `norm` those before the final norm.
 
     Raises:
         CompileError: A quantised weight whose inputs are not a multiple of 64.
@@ -52,7 +52,7 @@ def weight_specs(
     if mtp:
         specs += specs_of(mtp_weights(config), tensors, profile, None)
     tied = tensors[roles.EMBEDDING].names if config.tie_word_embeddings else ()
-    return specs + specs_of(head_weights(config, head=head), tensors, profile, None, tied)
+    return specs + specs_of(head_weights(config, head=head, norm=norm), tensors, profile, None, tied)
 
 
 def _of_mtp(tensors: Mapping[roles.Role, Tensors]) -> dict[roles.Role, Tensors]:

@@ -43,8 +43,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--argmax", action="store_true", help="decode also returns the ids of the largest logits")
     parser.add_argument(
         "--hidden-states",
-        action="store_true",
-        help="graphs return what the final norm gives, [1, 1, H], without a head",
+        metavar="N",
+        nargs="?",
+        type=int,
+        const=-1,
+        default=argparse.SUPPRESS,
+        help="graphs return hidden states, [1, 1, H], without a head: -1 what the final norm gives (the default), -2 "
+        "what the last layer would read, and so on, as hidden_states of transformers",
     )
     parser.add_argument(
         "--position-ids",
@@ -237,7 +242,7 @@ def run(args: argparse.Namespace) -> int:
         batch=args.batch,
         all_logits=args.all_logits,
         argmax=args.argmax,
-        hidden_states=args.hidden_states,
+        hidden_states=getattr(args, "hidden_states", None),
         position_ids=args.position_ids,
         masks=args.masks,
         verify_length=getattr(args, "verify_length", None),

@@ -104,7 +104,7 @@ CASES = [
     Case("gemma4_half", GEMMA4_HALF, {"vision": "12"}, ("float16",), 10),
     Case("gemma4_moe", {**GEMMA4, **GEMMA4_MOE}, {}, ("float32",), 5),
     Case("gemma4_masks", GEMMA4, {"masks": True}, ("float32",), 5),
-    Case("hidden_states", {**FAMILIES["qwen3"].tiny_config, **TEXT}, {"hidden_states": True, "batch": 2}),
+    Case("hidden_states", {**FAMILIES["qwen3"].tiny_config, **TEXT}, {"hidden_states": -1, "batch": 2}),
 ]
 
 

@@ -21,7 +21,7 @@ pytest.importorskip("transformers", reason="the oracle")
 from safetensors.torch import save_file
 from test_oracle import assert_close, logit_bound, random_model
 
-SIZES = {"prefill_length": 16, "context_length": 64, "hidden_states": True}
+SIZES = {"prefill_length": 16, "context_length": 64, "hidden_states": -1}
 
 
 def fed(module: rt.Module, rows: np.ndarray, valid: int) -> np.ndarray:
@@ -32,7 +32,9 @@ def fed(module: rt.Module, rows: np.ndarray, valid: int) -> np.ndarray:
     module.set_input("valid_length", np.int32([valid]))
     module.set_input("current_length", np.int32([len(rows)]))
     module.run(True)
-    assert [module.get_output_name(at) for at in range(module.get_num_outputs())] == ["hidden_states"]
+    outputs = [module.get_output_name(at) for at in range(module.get_num_outputs())]
+    assert outputs[0] == "hidden_states"
+    assert not any(name in ("logits", "hidden_states") for name in outputs[1:])
     return module.get_output("hidden_states").numpy()
 
 
@@ -61,6 +63,69 @@ def test_graphs_return_what_the_head_would_read(tmp_path, family):
     assert_close(fed(verify, rows[36:39], 36)[0], want[36:39], bound, "verify")
 
 
+@pytest.mark.parametrize("family", ["qwen3", "mixtral", "qwen3_next"])
+@pytest.mark.parametrize("number", [-2, -3])
+def test_graphs_return_what_a_layer_would_read(tmp_path, family, number):
+    """As the text encoder of Z-Image: all rows, no layer from that one on, and no final norm."""
+    config = {**FAMILIES[family].tiny, "num_hidden_layers": 4}
+    if family == "qwen3_next":
+        config["layer_types"] = ["full_attention", "linear_attention"] * 2
+    model = random_model(config, family)
+    model.save_pretrained(tmp_path / "hf")
+    options = {**SIZES, "quant": "float32", "all_logits": True, "hidden_states": number}
+    package = compile_package(tmp_path / "hf", tmp_path / "out", **options)
+    names = [weight.name for weight in read(next(package.folder.glob("*.hmw"))).weights]
+    assert not any(name.startswith(("lm_head", "final_norm", f"layers.{5 + number}.")) for name in names)
+    assert any(name.startswith(f"layers.{4 + number}.") for name in names)
+    tokens = torch.randint(0, 331, (1, 27), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        want = model(tokens, output_hidden_states=True).hidden_states[number][0].numpy()
+    table = np.fromfile(package.folder / "hmquant/quant_embedding.bin", np.float32).reshape(331, -1)
+    rows, bound = table[tokens[0].numpy()], logit_bound(model.config)
+    prefill, decode = rt.load(package.prefill_path), rt.load(package.decode_path)
+    for module in (prefill, decode):
+        if family == "qwen3_next":
+            mask = np.zeros(module.get_input_info("linear_attn_mask").shape, np.float32)
+            mask[:, : 1 if module is decode else 11] = 1
+            module.set_input("linear_attn_mask", mask)
+    states = [name for at in range(prefill.get_num_inputs()) if "past" in (name := prefill.get_input_name(at))]
+    caches = [name for at in range(prefill.get_num_inputs()) if "cache_input" in (name := prefill.get_input_name(at))]
+    got = fed(prefill, rows[:11], 0)[0]
+    assert got.shape == (16, 192)
+    assert_close(got[:11], want[:11], bound, "prefill")
+    assert not got[11:].any()
+    for name in caches:
+        decode.set_input(name, prefill.get_dev_input(name))
+    for name in states:
+        after = name.replace("past_conv_cache", "conv_cache_out").replace("past_recurrent_state", "recurrent_state_out")
+        decode.set_input(name, prefill.get_dev_output(after))
+    assert_close(fed(decode, rows[11:12], 11)[0, 0], want[11], bound, "decode")
+
+
+def test_which_hidden_states_there_are(tmp_path):
+    config = FAMILIES["qwen3"].tiny_config
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options = {**SIZES, "checkpoint": tmp_path, "output": tmp_path / "out", "random_weights": True}
+    with pytest.raises(CompileError, match=r"--hidden-states must be -1, .*got 0"):
+        CompileOptions(**{**options, "hidden_states": 0})
+    layers = config["num_hidden_layers"]
+    with pytest.raises(CompileError, match=f"has {layers} layers, .*give -{layers} or more"):
+        compile_checkpoint(CompileOptions(**{**options, "hidden_states": -layers - 1}))
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["gemma3"].tiny_config))
+    with pytest.raises(CompileError, match=r"keep hidden states at .* give -1"):
+        compile_checkpoint(CompileOptions(**{**options, "hidden_states": -2}))
+
+
+def test_the_command_takes_a_number_or_none(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen2"].tiny_config))
+    for given, kept in (([], None), (["--hidden-states"], True), (["--hidden-states", "-2"], -2)):
+        arguments = ["compile", str(tmp_path), "-o", str(tmp_path / "out"), "--random-weights", "--quant", "float16"]
+        assert main([*arguments, *given]) == 0
+        message = json.loads(read(tmp_path / "out" / "qwen2_decode.hmm").custom_msg)
+        assert message.get("hidden_states") == kept
+    assert "warning" in capsys.readouterr().err  # there is no tokenizer
+
+
 def test_a_checkpoint_without_a_head_may_leave_the_prefix_out(tmp_path):
     """As that of Qwen3-Embedding, whose config names the class with a head."""
     model = random_model({**FAMILIES["qwen3"].tiny, "tie_word_embeddings": True}, "qwen3")
@@ -70,7 +135,7 @@ def test_a_checkpoint_without_a_head_may_leave_the_prefix_out(tmp_path):
     save_file(tensors, tmp_path / "bare/model.safetensors")
     (tmp_path / "bare/config.json").write_bytes((tmp_path / "whole/config.json").read_bytes())
     assert set(tensors) & {"embed_tokens.weight", "layers.0.mlp.up_proj.weight", "norm.weight"}
-    for options in (SIZES, {**SIZES, "hidden_states": False}):  # a tied head is there as well
+    for options in (SIZES, {**SIZES, "hidden_states": None}):  # a tied head is there as well
         files = []
         for name in ("whole", "bare"):
             options = {**options, "checkpoint": tmp_path / name, "output": tmp_path / f"{name}_out"}
@@ -111,4 +176,4 @@ def test_programs_that_need_logits_say_so(tmp_path, capsys):
     assert json.loads(read(package.decode_path).custom_msg)["hidden_states"] is True
     for other in ({"argmax": True}, {"mtp": True}, {"draft_layers": 1}):
         with pytest.raises(CompileError, match="--hidden-states with --argmax, --mtp, --draft"):
-            CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", hidden_states=True, **other)
+            CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", hidden_states=-1, **other)

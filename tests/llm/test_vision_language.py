@@ -63,7 +63,7 @@ def test_hidden_states_of_every_token(tmp_path, family):
     model.save_pretrained(tmp_path / "hf")
     model.model.language_model.norm.register_forward_hook(lambda module, given, found: normed.append(found))
     prompt = with_images(model, [6, 11], [[1, 4, 12]])
-    sizes = {**SIZES, "hidden_states": True, "all_logits": True, "quant": "float32"}
+    sizes = {**SIZES, "hidden_states": -1, "all_logits": True, "quant": "float32"}
     package = compile_package(tmp_path / "hf", tmp_path / "out", **sizes)
     prefill = rt.load(package.prefill_path)
     assert [prefill.get_output_name(at) for at in range(prefill.get_num_outputs())] == ["hidden_states"]
