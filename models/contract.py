@@ -35,6 +35,10 @@ class Port:
         "conv_state",
         "recurrent_state",
         "head_number",
+        "head_mask",
+        "role_mask",
+        "bypass_embeddings",
+        "bypass_mask",
     ]
     name: str
     alias: str
@@ -50,7 +54,9 @@ class Contract:
     """Inputs and output of the graphs, in order.
 
     Attributes:
-        shared: Inputs that a graph has once. The first takes the hidden states in later pipeline stages.
+        shared: Inputs that a graph has once. The first takes the hidden states in later pipeline stages; others say
+            something of each of its rows: how much each of several heads counts in its logits, [1, T, heads, 1], or
+            what becomes of rows that go through projections (`blocks/mixed_input.py`).
         axes: Then, in every graph, the positions of the tokens along time, height and width, [T]; empty for a family
             whose tokens are in a row.
         per_slot: Then, for each batch slot, these,

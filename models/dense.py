@@ -72,14 +72,16 @@ TENSORS: Mapping[roles.Role, Tensors] = {
 }
 
 
-def tensors_below(prefix: str, embedding: str, head: str) -> Mapping[roles.Role, Tensors]:
+def tensors_below(
+    prefix: str, embedding: str, head: str, own: Mapping[roles.Role, Tensors] = TENSORS
+) -> Mapping[roles.Role, Tensors]:
     """Those whose names begin with `prefix`, of a model with norms on q and k or without, the embedding and the head
     under names of their own."""
     tensors = {
-        role: replace(source, names=tuple(prefix + name for name in source.names)) for role, source in TENSORS.items()
+        role: replace(source, names=tuple(prefix + name for name in source.names)) for role, source in own.items()
     }
-    own = {roles.EMBEDDING: embedding, roles.HEAD: head}
-    return {**tensors, **{role: _plain(prefix + name) for role, name in own.items()}}
+    ends = {roles.EMBEDDING: embedding, roles.HEAD: head}
+    return {**tensors, **{role: _plain(prefix + name) for role, name in ends.items()}}
 
 
 # Names and order of the vendor's exports.

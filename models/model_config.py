@@ -73,7 +73,8 @@ class ModelConfig:
     embedding table of its own; `speaker_size` is the length of rows for a model of speech, which two Linears make of
     what the head reads; `input_size` is the length of a row of the graph's input and of these tables, where a Linear
     makes hidden states of it; `classes` are those of a head that does not name the next token; graphs also return the
-    hidden states behind `hidden_after` layers, 0 for the rows of their input.
+    hidden states behind `hidden_after` layers, or for 0 the row of their input that the logits are of; rows of the
+    input are made of rows of `source_size` numbers or handed over (`blocks/mixed_input.py`).
     """
 
     family: Family
@@ -106,6 +107,7 @@ class ModelConfig:
     layer_inputs: int = 0
     hidden_after: int | None = None
     speaker_size: int | None = None
+    source_size: int | None = None
 
     @property
     def table_shape(self) -> tuple[int, int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..common import roles
 from ..common.graph_values import Ref
 from ..model_config import ModelConfig
+from .mixed_input import lower_mixed_input, mixed_input_weights
 from .part import GraphPart
 from .weights import Weight
 
@@ -15,6 +16,7 @@ _LEAST_SQUARE = 1e-24  # as in torch's normalize
 
 def input_weights(config: ModelConfig) -> Iterator[Weight]:
     """Yields those of the Linear that makes hidden states of the input, if there is one."""
+    yield from mixed_input_weights(config)
     if config.input_size is not None:
         yield Weight(roles.INPUT_PROJECTION, (config.hidden_size,), config.input_size)
         yield Weight(roles.INPUT_PROJECTION_BIAS, (config.hidden_size,))
@@ -37,24 +39,31 @@ def head_weights(config: ModelConfig, *, head: bool = True, norm: bool = True) -
             yield Weight(pair[1], (width,))
 
 
-def lower_input(part: GraphPart, x: Ref) -> Ref:
-    """The graph's input -> hidden states."""
+def lower_input(part: GraphPart, x: Ref, given: Mapping[str, Ref]) -> Ref:
+    """The graph's input, and by role what it has of each row -> hidden states."""
+    if part.config.source_size is not None:
+        return lower_mixed_input(part, x, given)
     if part.config.input_size is None:
         return x
     return part.linear("input_projection", x, roles.INPUT_PROJECTION, bias=roles.INPUT_PROJECTION_BIAS)
 
 
-def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None) -> Ref:
+def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None, mask: Ref | None = None) -> Ref:
     """What the final norm gives, [B, T, H] -> logits [B, T, V]; of one row, [1, V] where the contract says so.
 
     `number`, int32 [1], chooses one of several heads for the only row; they lie as experts do, so one is read. Without
-    it several heads make [B, T, V, heads].
+    it several heads make [B, T, V, heads], or with `mask`, [1, T, heads, 1], the sum of each times its number.
     """
     name, config, builder = part.config.family.contract.output, part.config, part.builder
     if number is None and config.heads > 1:
         side_by_side = part.linear(f"{name}.flat", normed, roles.HEAD)
         apart = builder.reshape(f"{name}.heads", side_by_side, (*normed.shape[:2], config.heads, config.head_outputs))
-        return builder.transpose(name, apart, (0, 1, 3, 2))
+        if mask is None:
+            return builder.transpose(name, apart, (0, 1, 3, 2))
+        counts = builder.reshape(f"{name}.counts", mask, mask.shape[:3])
+        if part.kept_row is not None:
+            counts = builder.last_row(f"{name}.counts_row", counts, part.kept_row)
+        return builder.moe_combine(name, apart, counts)
     if number is None:
         flat = config.family.contract.flat_logits and normed.shape[:2] == (1, 1)
         rows = f"{name}.rows" if flat else name
@@ -66,7 +75,7 @@ def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None) -> Ref:
             lambda name: part.linear(name, normed, roles.HEAD),
         )
         if capped:  # The norm before the head has divided by the cap.
-            logits = builder.times(rows, builder.tanh(f"{name}.tanh", logits), roles.LOGIT_CAP)
+            logits = builder.times(rows, builder.function("Tanh", f"{name}.tanh", logits), roles.LOGIT_CAP)
         return builder.reshape(name, logits, (1, config.head_outputs)) if flat else logits
     scores = (1, 1, config.heads)
     assert normed.shape[:2] == (1, 1)
@@ -79,6 +88,6 @@ def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None) -> Ref:
 def lower_speaker(part: GraphPart, normed: Ref) -> Ref:
     """What the final norm gives, [1, T, H] -> rows of length 1 for a model of speech, [1, T, speaker_size]."""
     builder, (first, second) = part.builder, roles.SPEAKER
-    x = builder.relu("speaker.bent", part.linear("speaker.up", normed, first[0], bias=first[1]))
+    x = builder.function("Relu", "speaker.bent", part.linear("speaker.up", normed, first[0], bias=first[1]))
     x = part.linear("speaker.down", x, second[0], bias=second[1])
     return builder.rms_norm(part.config.family.contract.hidden, x, roles.SPEAKER_UNIT, _LEAST_SQUARE)

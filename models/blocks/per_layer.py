@@ -30,7 +30,9 @@ class PerLayerInput:
         if inputs.shape[:2] != x.shape[:2]:  # behind the model's last attention, where one row is left
             assert part.kept_row is not None
             inputs = builder.last_row(f"{here}.row", inputs, part.kept_row)
-        gate = builder.gelu(f"{here}.gelu", part.linear(f"{here}.gate", x, roles.LAYER_INPUT_GATE, layer))
+        gate = builder.function(
+            "GeluTanh", f"{here}.gelu", part.linear(f"{here}.gate", x, roles.LAYER_INPUT_GATE, layer)
+        )
         out = part.linear(f"{here}.out", builder.mul(f"{here}.product", gate, inputs), roles.LAYER_INPUT_OUT, layer)
         # The inputs are sqrt(2) times those of the checkpoint's arithmetic, which the norm takes out again.
         epsilon = 2 * part.config.rms_norm_eps

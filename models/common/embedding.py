@@ -54,6 +54,7 @@ def write_embedding_pt(
     names: Sequence[str] = (),
     within: str = "",
     bare: bool = False,
+    listed: str = "",
 ) -> None:
     """Writes ``{"weight": tensor}`` as `torch.save` does, of what is in `binary`, so that `torch.load` reads it.
 
@@ -62,7 +63,8 @@ def write_embedding_pt(
 
     Several tables, which `binary` has one under the other, are ``{"0.weight": tensor, "1.weight": tensor, ...}``.
 
-    `names` are others, and the tables may lie in a dictionary `within` that of the file. One `bare` table lies in none.
+    `names` are others, and the tables may lie in a dictionary `within` that of the file, or be a list that it calls
+    `listed`. One `bare` table lies in none.
 
     Without torch, whose import takes seconds. The file is an archive of a pickle that names torch's classes, and of the
     plain values beside it, in a folder that is called like the file, which vendor code relies on.
@@ -72,20 +74,23 @@ def write_embedding_pt(
     # Of a storage: (what it is, its class, its name in data/, where it was, elements). Of a tensor: (storage, first
     # element, shape, strides, requires_grad, hooks).
     persistent = b"(" + _text("storage") + storage + _text("0") + _text("cpu") + _number(elements) + b"tQ"
-    tensors, first = b"", 0
+    tensors, items, first = b"", b"", 0
     for number, (rows, cols) in enumerate(shapes):
         sizes = _number(rows) + _number(cols) + b"\x86" + _number(cols) + _number(1) + b"\x86"
-        if not bare:
-            tensors += _text(names[number] if names else "weight" if len(shapes) == 1 else f"{number}.weight")
-        tensors += b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(first) + sizes
-        tensors += b"\x89" + _ORDERED + b"tR" + (b"" if bare else b"q\x00s" if len(shapes) == 1 else b"s")
+        named = _text(names[number] if names else "weight" if len(shapes) == 1 else f"{number}.weight")
+        made = b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(first) + sizes
+        made += b"\x89" + _ORDERED + b"tR"
+        tensors += named + made + (b"q\x00s" if len(shapes) == 1 else b"s")
+        items += made + b"a"
         first += rows * cols
     # Of one table: remembered as 0, and so the attribute is the same tensor.
     loaded = b"}" + tensors if len(shapes) > 1 else _ORDERED + tensors + b"}" + _text("weight") + b"h\x00sb"
     if within:
         loaded = b"}" + _text(within) + b"}" + tensors + b"s"
+    if listed:
+        loaded = b"}" + _text(listed) + b"]" + items + b"s"
     if bare:
-        loaded = tensors
+        loaded = made
     small = {
         "data.pkl": b"\x80\x02" + loaded + b".",
         "byteorder": sys.byteorder.encode(),

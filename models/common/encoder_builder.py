@@ -17,10 +17,6 @@ class EncoderBuilder(GraphBuilder):
         assert operands[1].shape == operands[2].shape == x.shape[-1:], (name, x.shape, operands[1].shape)
         return self._op("LayerNorm", name, operands, x.shape, {"epsilon": float(epsilon)})
 
-    def function(self, kind: str, name: str, x: Ref) -> Ref:
-        """A function of each element, such as `Gelu`."""
-        return self._op(kind, name, [x], x.shape)
-
     def softmax(self, name: str, x: Ref) -> Ref:
         """Over the last axis."""
         return self._op("Softmax", name, [x], x.shape)

@@ -224,17 +224,14 @@ class GraphBuilder(GraphValues):
         assert a.shape == b.shape, (name, a.shape, b.shape)
         return self._op("Where", name, [condition, a, b], a.shape)
 
-    def tanh(self, name: str, x: Ref) -> Ref:
-        """tanh of every element."""
-        return self._op("Tanh", name, [x], x.shape)
+    def repeated(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
+        """`Mul`, `Sub` and so on of a and b, which repeat to each other; either may be a weight of the tensor dtype."""
+        shape = tuple(max(extents) for extents in zip(a.shape, b.shape, strict=True))
+        return self._op(kind, name, [a, b], shape, {"broadcast": 1})
 
-    def relu(self, name: str, x: Ref) -> Ref:
-        """What is above 0 of every element."""
-        return self._op("Relu", name, [x], x.shape)
-
-    def gelu(self, name: str, x: Ref) -> Ref:
-        """GELU, by tanh, of every element."""
-        return self._op("GeluTanh", name, [x], x.shape)
+    def function(self, kind: str, name: str, x: Ref) -> Ref:
+        """A function of each element, such as `Gelu`."""
+        return self._op(kind, name, [x], x.shape)
 
     def slice(self, name: str, x: Ref, start: int, stop: int) -> Ref:
         """Elements start..stop of the last axis."""
@@ -243,8 +240,7 @@ class GraphBuilder(GraphValues):
 
     def part(self, name: str, x: Ref, axis: int, start: int, stop: int) -> Ref:
         """Elements start..stop of any axis, copied."""
-        starts, steps = [0] * len(x.shape), [1] * len(x.shape)
-        starts[axis] = start
+        starts, steps = [start if at == axis else 0 for at in range(len(x.shape))], [1] * len(x.shape)
         shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
         attributes: dict[str, int | float | str] = {
             "starts": ",".join(map(str, starts)),

@@ -86,6 +86,17 @@ MTP_JOIN = Role("mtp_join", "mtp.fc.weight", "linear")
 MTP_FINAL_NORM = Role("mtp_final_norm", "mtp.norm.weight", "norm")
 INPUT_PROJECTION = Role("input_projection", "input_projection.weight", "linear")
 INPUT_PROJECTION_BIAS = Role("input_projection_bias", "input_projection.bias", "bias")
+# Of two Linears that rows of text go through, and of two for other rows, where rows of the input are made so.
+TEXT_UP, TEXT_UP_BIAS = (
+    Role("text_up", "text_input.up.weight", "linear"),
+    Role("text_up_bias", "text_input.up.bias", "bias"),
+)
+TEXT_DOWN = Role("text_down", "text_input.down.weight", "linear")
+TEXT_DOWN_BIAS = Role("text_down_bias", "text_input.down.bias", "bias")
+OTHER_UP = Role("other_up", "other_input.up.weight", "linear")
+OTHER_UP_BIAS = Role("other_up_bias", "other_input.up.bias", "bias")
+OTHER_DOWN = Role("other_down", "other_input.down.weight", "linear")
+OTHER_DOWN_BIAS = Role("other_down_bias", "other_input.down.bias", "bias")
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph
@@ -101,6 +112,7 @@ UNIT_KEYS = "linear_attn.unit_keys"  # [K], 1 / sqrt(K): the norm of a head as a
 ROPE_COS, ROPE_SIN, ROPE_COLUMNS = "rope.cos", "rope.sin", "rope.columns"
 LOCAL_COS, LOCAL_SIN = "rope.local.cos", "rope.local.sin"  # of layers with a window, where they turn otherwise
 LOGIT_CAP = "logit_cap"  # [1]
+ONE = "one"  # [1, 1, 1]
 
 
 def ones(count: int) -> str:

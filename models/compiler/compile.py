@@ -63,7 +63,15 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         CompileWarning: No tokenizer, values beyond fp16, a context beyond what the model was made for, a head that
             should be tied and is not, tensors without a place in the graph.
     """
-    from ..speech import FRAMED, SOUND_ENCODERS, compiler_of, write_sound_encoder  # they use parts of this package
+    from ..speech import (
+        FRAMED,
+        NETWORKS,
+        SOUND_ENCODERS,
+        compiler_of,
+        prepare_voice,
+        write_sound_encoder,
+        write_voice,
+    )  # they use parts of this package
 
     if (own := compiler_of(options.checkpoint)) is not None:
         return own(options, progress=progress)
@@ -75,6 +83,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         _check_vocabularies(target, draft)
     models = [model for model in (target, draft) if model is not None]
     tower = prepare_tower(options, target.name, target.source, target.config)
+    voice = None if target.config.hidden_after is None else prepare_voice(options, target)
     has_sound = target.config.family.model_type in SOUND_ENCODERS
     if options.audio_frames is not None and target.config.family.model_type not in FRAMED:
         raise CompileError(
@@ -83,7 +92,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         )
 
     check_neighbours(options.output, target.name)
-    with staged_package(options.output, owned_files(target.name)) as staging:
+    with staged_package(options.output, owned_files(target.name, () if voice is None else NETWORKS)) as staging:
         if not write_host_files(target.source.host_files, staging):
             warn(
                 f"{target.source.path} has no tokenizer files; the package works, but chat programs will not find a "
@@ -92,13 +101,15 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         if has_sound:
             write_sound_encoder(staging, target.name, options, target.source.config, target.config, target.profile)
         (staging / EMBEDDING).parent.mkdir(exist_ok=True)
-        elements = sum(part.elements for part in (*models, tower) if part is not None)
+        elements = sum(part.elements for part in (*models, tower, voice) if part is not None)
         with Progress(elements, visible=progress) as bar, worker_pool() as workers:
             for model in models:
                 entries, sibling = write_weights(staging, model, workers, bar)
                 write_graphs(staging, model, entries, sibling)
             if tower is not None:
                 write_tower(staging, tower, workers, bar)
+            if voice is not None:
+                write_voice(staging, voice, workers, bar)
             _write_embedding(staging / EMBEDDING, target, bar)
             if target.config.layer_inputs:
                 write_layer_table(staging / LAYER_TABLE, target, bar)

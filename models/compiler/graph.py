@@ -52,12 +52,13 @@ def build_graph(
     if not spec.has_norm and layers.stop == config.num_layers:
         names[-1] = HIDDEN_STATES
     residuals = iter(names)
-    (embeddings,) = contract.shared
+    embeddings, *others = contract.shared
     rows = (spec.batch, spec.tokens)
     if layers.start:
         x = builder.input(residual_name(first_block - 1), (*rows, config.hidden_size), role=Role("hidden"))
     else:
-        x = _add_port(builder.input, embeddings, (*rows, config.table_shape[1]))
+        x = _add_port(builder.input, embeddings, (*rows, config.source_size or config.table_shape[1]))
+    given = {port.role: _add_port(builder.input, port, (*rows, *_of_row(config, port))) for port in others}
     slots = [_slot(builder, config, slot, layers, spec, context_length, shard) for slot in range(spec.batch)]
     number = None
     if contract.head_number is not None:
@@ -74,13 +75,16 @@ def build_graph(
         kept_row=None if spec.all_logits or config.speaker_size else live_rows,
         tables=lower_tables(builder, slots) if contract.axes else None,
     )
+    kept = None
+    if config.hidden_after == 0:
+        kept = x if part.kept_row is None else builder.last_row(f"{HIDDEN_STATES}.row", x, part.kept_row)
+        kept = builder.reshape(HIDDEN_STATES, kept, kept.shape)
     if not layers.start:
-        x = lower_input(part, x)
+        x = lower_input(part, x, given)
     if config.layer_inputs:
         (lane,) = slots
         assert lane.layer_inputs is not None
         part = replace(part, layer_inputs=lower_layer_inputs(part, x, lane.layer_inputs))
-    kept = None
     for layer in layers:
         for block in config.blocks(layer):
             x = block.lower(part, x, layer, next(residuals))
@@ -99,7 +103,7 @@ def build_graph(
         read = hidden
         if config.speaker_size and live_rows is not None and not spec.all_logits:
             read = builder.last_row("final_row", hidden, live_rows)
-        logits = lower_head(part, read, number)
+        logits = lower_head(part, read, number, given.get("head_mask"))
         outputs = {logits: Role("logits")}
     outputs |= _handed_on(builder, config, spec, shard, slots)
     if config.speaker_size:
@@ -110,7 +114,8 @@ def build_graph(
         outputs[kept] = None
     if spec.argmax:
         outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))
-    return builder.build(outputs, live_rows=live_rows)
+    # What mixes rows of the input computes them all.
+    return builder.build(outputs, live_rows=None if config.source_size is not None else live_rows)
 
 
 def _handed_on(
@@ -145,6 +150,11 @@ def mask_ports(config: ModelConfig, spec: GraphSpec) -> tuple[Port, ...]:
     if spec.masks:
         return contract.masks
     return () if contract.local_mask is None else (contract.local_mask,)
+
+
+def _of_row(config: ModelConfig, port: Port) -> tuple[int, ...]:
+    """What a graph takes of each row of its first input."""
+    return {"head_mask": (config.heads, 1), "bypass_embeddings": (config.hidden_size,)}.get(port.role, (1,))
 
 
 def _nets(config: ModelConfig, layers: range, shard: Shard) -> dict[int, DeltaNet]:

@@ -34,10 +34,11 @@ def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
     # NAME_encode.hmm.
     graphs = (
         rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmms?|_visual{_OF_VISION}?\.hmm|"
-        r"_encode(r|_keys_first)?\.hmm|_audio\.hmm|_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
+        r"_encode(r|_keys_first)?\.hmm|_audio\.hmm|_(talker|talker_prediction|code_predictor)_(prefill|decode)\.hmm|"
+        r"_text_projection\.hmm"
     )
     graphs = "|".join([graphs, *(rf"_{network}\.hmm" for network in networks)])
-    parts = "|".join(["draft|visual|encoder?|audio|talker|code_predictor|text_projection", *networks])
+    parts = "|".join(["draft|visual|encoder?|audio|talker|talker_prediction|code_predictor|text_projection", *networks])
     return re.compile(rf"{re.escape(name)}({graphs}|(_({parts}))?\.hmw)")
 
 

@@ -30,6 +30,7 @@ from ..common.roles import (
     LOCAL_COS,
     LOCAL_SIN,
     LOGIT_CAP,
+    ONE,
     ROPE_COLUMNS,
     ROPE_COS,
     ROPE_SIN,
@@ -97,6 +98,8 @@ def _dense_constants(model: PreparedModel) -> Iterator[tuple[str, NDArray[np.flo
         )
         yield cos, table.cos
         yield sin, table.sin
+    if config.source_size is not None:
+        yield ONE, np.ones((1, 1, 1), np.float32)
     if config.logit_cap is not None:
         yield LOGIT_CAP, np.array([config.logit_cap], np.float32)
 
@@ -151,17 +154,18 @@ def write_embedding(
     bar: Progress,
     scale: float = 1.0,
     *,
+    listed: str = "",
     bare: bool = False,
 ) -> None:
     """Writes a table of embeddings, or several one under the other, to `path` with its suffixes.
 
-    With `bare` what torch loads is the tensor itself.
+    `listed` and `bare` are as in `write_embedding_pt`.
     """
     binary, pt = (path.with_suffix(suffix) for suffix in EMBEDDING_SUFFIXES)
     tables = [tensors.matrix(*pair) for pair in zip(spec.tensors, spec.tensor_shapes, strict=True)]
     if saturated := write_embedding_bin(binary, Scaled(Stacked(tables), scale), dtype, bar.advance):
         warn_saturated(saturated, "of the embedding")
-    write_embedding_pt(pt, binary, spec.tensor_shapes, dtype, bare=bare)
+    write_embedding_pt(pt, binary, spec.tensor_shapes, dtype, listed=listed, bare=bare)
 
 
 def write_layer_table(path: Path, model: PreparedModel, bar: Progress) -> None:

@@ -28,6 +28,10 @@ _IN_HEAD_FORMAT = (
     roles.OUT_GATE,
     roles.DELTA_GATES,
     roles.MTP_JOIN,
+    roles.TEXT_UP,
+    roles.TEXT_DOWN,
+    roles.OTHER_UP,
+    roles.OTHER_DOWN,
 )
 
 

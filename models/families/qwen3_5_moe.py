@@ -30,6 +30,11 @@ def _inner(values: Mapping[str, Any]) -> int:
     return int(values["hidden_size"])
 
 
+SHARED_TENSORS = {
+    roles.SHARED_GATE_UP: _gate_up(_SHARED),
+    roles.SHARED_DOWN: Tensors("plain", (f"{_SHARED}.down_proj.weight",)),
+    roles.SHARED_GATE: Tensors("plain", (f"{_MLP}.shared_expert_gate.weight",)),
+}
 _DENSE = qwen3_5.FAMILY
 FAMILY = replace(
     _DENSE,
@@ -55,9 +60,7 @@ FAMILY = replace(
         roles.ROUTER: Tensors("plain", (f"{_MLP}.gate.weight",)),
         roles.EXPERT_GATE_UP: _gate_up(_EXPERT),
         roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.down_proj.weight",)),
-        roles.SHARED_GATE_UP: _gate_up(_SHARED),
-        roles.SHARED_DOWN: Tensors("plain", (f"{_SHARED}.down_proj.weight",)),
-        roles.SHARED_GATE: Tensors("plain", (f"{_MLP}.shared_expert_gate.weight",)),
+        **SHARED_TENSORS,
     },
     tiny={
         **_DENSE.tiny,

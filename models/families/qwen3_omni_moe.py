@@ -22,7 +22,7 @@ def _accepted(raw: Mapping[str, Any]) -> int | None:
         return None
     if not isinstance(talker, Mapping):
         raise CompileError(f"config.json: talker_config must be an object, got {talker!r:.80}")
-    keys = (Key("accept_hidden_layer", "count", absent=18),)
+    keys = (Key("accept_hidden_layer", absent=18),)
     return int(read_keys(keys, talker, "the talker of Qwen3-Omni")["accept_hidden_layer"])
 
 

@@ -11,9 +11,18 @@ from . import minicpmo, qwen3_tts, whisper
 from .asked import folder_of
 from .compile import FRAMED, SOUND_ENCODERS, compile_whisper, write_sound_encoder
 from .compile_minicpmo import compile_minicpmo
+from .compile_omni import NETWORKS, prepare_voice, write_voice
 from .compile_tts import compile_qwen3_tts
 
-__all__ = ["FRAMED", "SOUND_ENCODERS", "compiler_of", "write_sound_encoder"]
+__all__ = [
+    "FRAMED",
+    "NETWORKS",
+    "SOUND_ENCODERS",
+    "compiler_of",
+    "prepare_voice",
+    "write_sound_encoder",
+    "write_voice",
+]
 
 _COMPILERS = {
     whisper.MODEL_TYPE: compile_whisper,

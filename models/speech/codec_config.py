@@ -1,4 +1,4 @@
-"""The codec of Qwen3-TTS: what `config.json` says, and which tensors it has."""
+"""The codecs of Qwen3-TTS and Qwen3-Omni: what `config.json` says, and which tensors they have."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..common.checkpoint import Checkpoint
 from ..common.config_keys import Key, Only, read_keys
+from ..common.config_rules import read_rope
 from ..common.errors import CompileError
 
 MODEL_TYPE = "qwen3_tts_tokenizer_12hz"
@@ -43,10 +44,22 @@ _KEYS: tuple[Key | Only, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
-    """Sizes of the decoder, and its tensors."""
+    """Sizes of the decoder, and its tensors.
+
+    Attributes:
+        values: Of its keys.
+        tensors: Where they are.
+        prefix: What their names begin with.
+        embedded: Codes are looked up in one table, whose rows are as long as those of the transformer; they are
+            codebooks with projections otherwise.
+        ahead: Transposed convolutions lack what lies before the first input, too, so a sound is somewhat shorter.
+    """
 
     values: Mapping[str, Any]
     tensors: Checkpoint
+    prefix: str = "decoder."
+    embedded: bool = False
+    ahead: bool = False
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -64,7 +77,15 @@ class CodecConfig:
         return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yields the names of all tensors, below `decoder`, and their shapes."""
+        """Yields the names of all tensors, below the prefix, and their shapes."""
+        if self.embedded:
+            yield "code_embedding.weight", (self["num_quantizers"] * self["codebook_size"], self["hidden_size"])
+        else:
+            yield from self._quantizer_shapes()
+        yield from self._transformer_shapes()
+        yield from self._decoder_shapes()
+
+    def _quantizer_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         width, hidden, latent = self["codebook_dim"], self["hidden_size"], self["latent_dim"]
         for group in range(self["num_quantizers"]):
             book = f"quantizer.{self.part_of(group)}._codebook"
@@ -75,6 +96,9 @@ class CodecConfig:
         yield from _conv("pre_conv.conv", latent, width, 3)
         yield from _linear("pre_transformer.input_proj", hidden, latent)
         yield from _linear("pre_transformer.output_proj", latent, hidden)
+
+    def _transformer_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        hidden = self["hidden_size"]
         yield "pre_transformer.norm.weight", (hidden,)
         inner, heads = self["intermediate_size"], self["num_attention_heads"] * self["head_dim"]
         for layer in range(self["num_hidden_layers"]):
@@ -89,6 +113,9 @@ class CodecConfig:
             for name in ("gate", "up"):
                 yield f"{here}.mlp.{name}_proj.weight", (inner, hidden)
             yield f"{here}.mlp.down_proj.weight", (hidden, inner)
+
+    def _decoder_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        latent = self["latent_dim"]
         for index, ratio in enumerate(self["upsampling_ratios"]):
             yield from _up(f"upsample.{index}.0.conv", latent, latent, ratio)
             here = f"upsample.{index}.1"
@@ -96,9 +123,6 @@ class CodecConfig:
             yield from ((f"{here}.{vector}", (latent,)) for vector in ("norm.weight", "norm.bias", "gamma"))
             yield from _linear(f"{here}.pwconv1", 4 * latent, latent)
             yield from _linear(f"{here}.pwconv2", latent, 4 * latent)
-        yield from self._decoder_shapes()
-
-    def _decoder_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         rates, wide = self["upsample_rates"], self["decoder_dim"]
         yield from _conv("decoder.0.conv", wide, self["latent_dim"], 7)
         for index, rate in enumerate(rates, 1):
@@ -130,6 +154,27 @@ def read_codec(raw: Mapping[str, Any], tensors: Checkpoint) -> CodecConfig:
     if not isinstance(section, Mapping):
         raise CompileError(f"speech_tokenizer/config.json: decoder_config must be an object, got {section!r:.80}")
     config = CodecConfig(read_keys(_KEYS, section, _TITLE), tensors)
+    _check(config, "speech_tokenizer/config.json", _TITLE)
+    return config
+
+
+def read_code2wav(raw: Mapping[str, Any], tensors: Checkpoint) -> CodecConfig:
+    """Reads the `code2wav_config` of a parsed `config.json` of Qwen3-Omni, likewise."""
+    section = raw.get("code2wav_config")
+    if not isinstance(section, Mapping):
+        raise CompileError(f"config.json: code2wav_config must be an object, got {section!r:.80}")
+    title = "the codec of Qwen3-Omni"
+    theta, scaling = read_rope(section, 1, {}, 10000.0)
+    if scaling["rope_type"] != "default":
+        raise CompileError(f"code2wav_config: rope_type={scaling['rope_type']!r} is not supported by {title}")
+    values = {**read_keys(_KEYS, {**section, "rope_theta": theta}, title)}
+    values["latent_dim"] = values["hidden_size"]
+    config = CodecConfig(values, tensors, prefix="code2wav.", embedded=True, ahead=True)
+    _check(config, "config.json", title)
+    return config
+
+
+def _check(config: CodecConfig, where: str, title: str) -> None:
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     rates, halved = [*config["upsample_rates"], *config["upsampling_ratios"]], 2 ** len(config["upsample_rates"])
     problems = {
@@ -143,13 +188,12 @@ def read_codec(raw: Mapping[str, Any], tensors: Checkpoint) -> CodecConfig:
     for problem, there in problems.items():
         if there:
             raise CompileError(
-                f"speech_tokenizer/config.json: {problem} is not supported by {_TITLE}; expected as many "
+                f"{where}: {problem} is not supported by {title}; expected as many "
                 f"num_key_value_heads as the {heads} heads, an even head_dim and codebook_dim, {_FEWEST_GROUPS} "
                 f"num_quantizers or more, rates from 1 on, and a decoder_dim that is a multiple of {halved}"
             )
     for name, shape in config.shapes():
-        tensors.check(f"decoder.{name}", shape)
-    return config
+        config.tensors.check(f"{config.prefix}{name}", shape)
 
 
 def _linear(name: str, outputs: int, inputs: int) -> Iterator[tuple[str, tuple[int, ...]]]:

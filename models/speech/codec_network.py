@@ -1,4 +1,4 @@
-"""Blocks of the codec of Qwen3-TTS as nodes of a network, with its tensors."""
+"""Blocks of the codecs of Qwen3-TTS and Qwen3-Omni as nodes of a network, with their tensors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _END = 1 << 30
 
 
 class CodecNetwork(TensorNetwork):
-    """Blocks of the codec; `name` of a block is that of its tensors, below `decoder`."""
+    """Blocks of a codec; `name` of a block is that of its tensors, below the prefix."""
 
     def __init__(self, codec: CodecConfig, name: str) -> None:
-        super().__init__(name, lambda tensor: codec.tensors.read(f"decoder.{tensor}"))
+        super().__init__(name, lambda tensor: codec.tensors.read(f"{codec.prefix}{tensor}"))
         self._codec = codec
 
     def row_of(self, table: NDArray[Any], at: str) -> str:
@@ -41,6 +41,14 @@ class CodecNetwork(TensorNetwork):
             found.append(self.op("Gather", self.constant(table), own))
         return self.transposed(self.op("Sum", *found))
 
+    def embedded(self, codes: str) -> str:
+        """Codes [1, groups, T] -> rows [1, T, C]: the mean of theirs in one table, which has a part for each group."""
+        groups, size = self._codec["num_quantizers"], self._codec["codebook_size"]
+        first = np.arange(groups, dtype=np.int32)[None, :, None] * np.int32(size)
+        table = self.constant(self.tensor("code_embedding.weight"))
+        rows = self.op("Gather", table, self.op("Add", codes, self.constant(first)))
+        return self.op("ReduceMean", rows, self.constant(np.array([1], np.int64)), keepdims=0)
+
     def conv(self, x: str, name: str, dilation: int = 1, groups: int = 1, *, padded: bool = True) -> str:
         """A convolution that sees what is before it."""
         weight = self.tensor(f"{name}.weight")
@@ -49,10 +57,11 @@ class CodecNetwork(TensorNetwork):
         return self.op("Conv", *operands, pads=[past, 0], dilations=[dilation], group=groups)
 
     def up(self, x: str, name: str, rate: int) -> str:
-        """A transposed convolution without what lies behind the last input."""
+        """A transposed convolution without what lies behind the last input, or before the first."""
         weight = self.tensor(f"{name}.weight")
         operands = (x, self.constant(weight), self.constant(self.tensor(f"{name}.bias")))
-        return self.op("ConvTranspose", *operands, strides=[rate], pads=[0, weight.shape[2] - rate])
+        more = weight.shape[2] - rate
+        return self.op("ConvTranspose", *operands, strides=[rate], pads=[more if self._codec.ahead else 0, more])
 
     def snake(self, x: str, name: str) -> str:
         """x + sin(a x)^2 / b, a and b of each channel."""
@@ -103,7 +112,8 @@ class CodecNetwork(TensorNetwork):
     ) -> tuple[str, list[tuple[str, str]]]:
         """Rows [1, T, C] -> rows, and the keys and values of each layer with those of the past before them."""
         here, codec = "pre_transformer", self._codec
-        x = self.linear(x, *(self.tensor(f"{here}.input_proj.{part}") for part in ("weight", "bias")))
+        if not codec.embedded:
+            x = self.linear(x, *(self.tensor(f"{here}.input_proj.{part}") for part in ("weight", "bias")))
         caches = []
         for layer in range(codec["num_hidden_layers"]):
             name = f"{here}.layers.{layer}"
@@ -118,7 +128,9 @@ class CodecNetwork(TensorNetwork):
             y = self.op("Mul", self.op("Mul", gate, self.op("Sigmoid", gate)), up)
             x = self.op("Add", x, self.linear(y, self._scaled(f"{name}.mlp.down_proj", f"{name}.mlp_layer_scale")))
         x = self._norm(x, f"{here}.norm")
-        return self.linear(x, *(self.tensor(f"{here}.output_proj.{part}") for part in ("weight", "bias"))), caches
+        if not codec.embedded:
+            x = self.linear(x, *(self.tensor(f"{here}.output_proj.{part}") for part in ("weight", "bias")))
+        return x, caches
 
     def _norm(self, x: str, name: str) -> str:
         weight = self.constant(self.tensor(f"{name}.weight"))

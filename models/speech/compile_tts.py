@@ -11,7 +11,6 @@ from ..common.checkpoint import Checkpoint, config_of
 from ..common.pack_stream import worker_pool
 from ..common.package import EMBEDDING, files_in, staged_package, write_host_files
 from ..common.progress import Progress
-from ..common.speech_roles import TEXT_TOKENS
 from ..compiler.graph_files import check_neighbours, owned_files, write_graphs
 from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
 from ..compiler.prepare import prepare, warn
@@ -22,19 +21,18 @@ from .asked import warn_unused
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
 from .encoder_file import write_encoder
-from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read_text_projection
+from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read_text_projection, text_table
 from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
-from .tensors import table_spec
 
 _OPTIONS = COMMON_OPTIONS | {"prefill_length", "context_length"}
 _GRAPHS = (
     f"the graphs of {TITLE} are those of the vendor: prefill and decode of a talker and of a code predictor, for one "
     "sequence"
 )
-_TALKER, _PREDICTOR, _PROJECTION = "talker", "code_predictor", "text_projection"
+_TALKER, _PREDICTOR, PROJECTION = "talker", "code_predictor", "text_projection"
 _CODEC, _STREAMED = "speech_tokenizer", "stateful_decoder"
-_PREDICTOR_PREFILL = 2  # the talker's hidden state and the first code of a frame
-_MORE_ROWS = 2  # of the predictor's caches than codes of a frame, as in the vendor's
+PREDICTOR_PREFILL = 2  # the talker's hidden state and the first code of a frame
+MORE_ROWS = 2  # of the predictor's caches than codes of a frame, as in the vendor's
 # Where embeddings are; the talker's has the usual name.
 _TABLES = {_TALKER: EMBEDDING, _PREDICTOR: EMBEDDING.with_name(f"{EMBEDDING.name}_{_PREDICTOR}")}
 _TEXT_TABLE = EMBEDDING.with_name("text_embedding")
@@ -58,11 +56,11 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
     options.check_lengths()
     name = options.name or MODEL_TYPE
     talker = prepare(replace(options, name=f"{name}_{_TALKER}"), part=read_talker)
-    rows = read_code_predictor(talker.source.config).heads + 1 + _MORE_ROWS
-    small = replace(options, name=f"{name}_{_PREDICTOR}", prefill_length=_PREDICTOR_PREFILL, context_length=rows)
+    rows = read_code_predictor(talker.source.config).heads + 1 + MORE_ROWS
+    small = replace(options, name=f"{name}_{_PREDICTOR}", prefill_length=PREDICTOR_PREFILL, context_length=rows)
     models = {_TALKER: talker, _PREDICTOR: prepare(small, part=read_code_predictor)}
     projection = read_text_projection(talker.source.config)
-    text = table_spec(TEXT_TOKENS, *projection.embedding)
+    text = text_table(talker.source.config)
     specs = projection.specs(talker.profile)
     talker.tensors.check([*specs, text])
     if not options.random_weights:
@@ -87,7 +85,7 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
                 write_embedding(staging / _TABLES[part], table, model.tensors, dtype, bar)
             write_embedding(staging / _TEXT_TABLE, text, talker.tensors, talker.profile.tensor_dtype, bar)
         message = {"model_type": MODEL_TYPE, "quant": talker.profile.quant}
-        write_encoder(staging, f"{name}_{_PROJECTION}", options, talker.profile, projection, specs, message)
+        write_encoder(staging, f"{name}_{PROJECTION}", options, talker.profile, projection, specs, message)
         if codec is not None:
             _write_codec(staging, name, talker.profile.tensor_dtype, codec)
         files = files_in(staging)

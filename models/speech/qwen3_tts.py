@@ -28,7 +28,7 @@ from ..families import qwen3
 from ..family import Tensors
 from ..model_config import ModelConfig
 from .builder import SpeechBuilder
-from .tensors import pair_tensors
+from .tensors import pair_tensors, table_spec
 
 MODEL_TYPE, ARCHITECTURE = "qwen3_tts", "Qwen3TTSForConditionalGeneration"
 TITLE, MODELS = "Qwen3-TTS", "Qwen3-TTS 12Hz 0.6B, 1.7B"
@@ -79,10 +79,10 @@ CODE_PREDICTOR = replace(
 
 
 def _talker_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _object(raw, "talker_config")
+    return object_in(raw, "talker_config")
 
 
-def _object(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def object_in(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """An object of config.json, with what the file says of the checkpoint as a whole."""
     own = raw.get(name)
     if not isinstance(own, Mapping):
@@ -106,7 +106,7 @@ def read_code_predictor(raw: Mapping[str, Any]) -> ModelConfig:
         CompileError: A value that is missing, malformed or not supported, or that the talker contradicts.
     """
     talker = _talker_config(raw)
-    config = CODE_PREDICTOR.read(_object(talker, "code_predictor_config"))
+    config = CODE_PREDICTOR.read(object_in(talker, "code_predictor_config"))
     values = read_keys(_TEXT_KEYS, talker, TITLE)
     groups, width = values["num_code_groups"], values["hidden_size"]
     if groups != config.heads + 1 or groups < _FEWEST_GROUPS:
@@ -117,16 +117,23 @@ def read_code_predictor(raw: Mapping[str, Any]) -> ModelConfig:
     return replace(config, input_size=None if width == config.hidden_size else width)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextProjection:
-    """Two Linears between an embedding of text tokens and rows of the talker: the values of their keys."""
+    """Two Linears between an embedding of text tokens and rows of the talker.
 
-    values: Mapping[str, Any]
+    Attributes:
+        width: Of an embedding.
+        inner: Between the two.
+        outputs: Of a row.
+        rows: That the graph takes at a time.
+        ports: Names of its input and its output.
+    """
 
-    @property
-    def embedding(self) -> tuple[str, tuple[int, int]]:
-        """The name and the shape of the embedding."""
-        return "talker.model.text_embedding.weight", (self.values["text_vocab_size"], self.values["text_hidden_size"])
+    width: int
+    inner: int
+    outputs: int
+    rows: int = 1
+    ports: tuple[str, str] = ("inputs_embeds", "outputs")
 
     def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         """Returns the weights.
@@ -134,12 +141,11 @@ class TextProjection:
         Raises:
             CompileError: A quantised weight whose inputs are not a multiple of 64.
         """
-        width = self.values["text_hidden_size"]
         tensors: dict[roles.Role, Tensors] = {}
         for pair, name in zip(speech.TEXT_PROJECTION, _TEXT, strict=True):
             tensors |= pair_tensors(pair, f"talker.text_projection.linear_{name}")
         first, second = speech.TEXT_PROJECTION
-        weights = [*linear_weights(first, width, width), *linear_weights(second, self.values["hidden_size"], width)]
+        weights = [*linear_weights(first, self.inner, self.width), *linear_weights(second, self.outputs, self.inner)]
         return specs_of(weights, tensors, profile, None)
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
@@ -147,18 +153,28 @@ class TextProjection:
         return {}
 
     def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
-        """An embedding [1, 1, width] -> a row of the talker's input [1, 1, H]. The vendor's takes one token a run."""
+        """Embeddings [1, rows, width] -> rows of the talker's input [1, rows, H]."""
         builder = SpeechBuilder("text_projection", profile.tensor_dtype, weights, profile.activations)
         first, second = speech.TEXT_PROJECTION
-        x = builder.input("inputs_embeds", (1, 1, self.values["text_hidden_size"]))
+        source, result = self.ports
+        x = builder.input(source, (1, self.rows, self.width))
         x = builder.function("Silu", "text_projection.act", linear(builder, "text_projection.inner", x, first))
-        return builder.build({linear(builder, "outputs", x, second): None})
+        return builder.build({linear(builder, result, x, second): None})
 
 
 def read_text_projection(raw: Mapping[str, Any]) -> TextProjection:
-    """Reads the keys of the projection of text.
+    """Reads the keys of the projection of text. The vendor's graph takes one token a run.
 
     Raises:
         CompileError: A value that is missing, malformed or not supported.
     """
-    return TextProjection(read_keys(_TEXT_KEYS, _talker_config(raw), TITLE))
+    values = read_keys(_TEXT_KEYS, _talker_config(raw), TITLE)
+    width = values["text_hidden_size"]
+    return TextProjection(width=width, inner=width, outputs=values["hidden_size"])
+
+
+def text_table(raw: Mapping[str, Any]) -> LinearSpec:
+    """Returns the embedding of text tokens."""
+    values = read_keys(_TEXT_KEYS, _talker_config(raw), TITLE)
+    shape = (values["text_vocab_size"], values["text_hidden_size"])
+    return table_spec(speech.TEXT_TOKENS, "talker.model.text_embedding.weight", shape)

@@ -1,6 +1,7 @@
 """The codec of Qwen3-TTS, from codes to sound: residual codebooks, a small transformer, convolutions that upsample.
 
-Once of many frames at a time, and once of a few frames with states, as the vendor's two graphs of it.
+Once of many frames at a time, and once of a few frames with states, as the vendor's two graphs of it. That of
+Qwen3-Omni has the former only.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _END = 1 << 30
 
 def whole_codec(codec: CodecConfig, frames: int) -> onnx.ModelProto:
     """Codes [1, groups, frames] -> samples [1, 1, n]."""
-    net = CodecNetwork(codec, "speech_tokenizer")
+    net = CodecNetwork(codec, "code2wav" if codec.embedded else "speech_tokenizer")
     codes = net.input("codes", (1, codec["num_quantizers"], frames), integer=True)
-    x = net.transposed(net.conv(net.quantised(codes), "pre_conv.conv"))
+    x = net.embedded(codes) if codec.embedded else net.transposed(net.conv(net.quantised(codes), "pre_conv.conv"))
     at = np.arange(frames)
     seen = (at <= at[:, None]) & (at > at[:, None] - codec["sliding_window"])
     mask = net.constant(np.where(seen, 0.0, HIDDEN))

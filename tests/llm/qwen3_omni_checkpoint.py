@@ -52,7 +52,7 @@ TALKER = {
     **SIZES,
     **EXPERTS,
     "hidden_size": 128,
-    "intermediate_size": 96,
+    "intermediate_size": 64,
     "shared_expert_intermediate_size": 192,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,

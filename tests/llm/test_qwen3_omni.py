@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import numpy as np
@@ -15,7 +16,17 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers.models.qwen3_omni_moe", reason="the oracle has no Qwen3-Omni")
-from qwen3_omni_checkpoint import ACCEPTED, IMAGE, SOUND, TEXT, VISION, random_omni
+from qwen3_omni_checkpoint import (
+    ACCEPTED,
+    GROUPS,
+    IMAGE,
+    PREDICTOR,
+    SOUND,
+    TALKER,
+    TEXT,
+    VISION,
+    random_omni,
+)
 from test_oracle import assert_close, logit_bound
 
 NAME = "omni"
@@ -167,6 +178,152 @@ def test_the_thinker_also_returns_hidden_states_of_a_layer(package, prompt):
         assert hidden.shape == (1, width, 192)
         assert_close(logits[0, 0], prompt["logits"][last - 1], limit, f"logits at {last - 1}")
         assert_close(hidden[0, : last - first], prompt["hidden"][first:last], limit, f"hidden states from {first}")
+
+
+class Part:
+    """A prefill and a decode graph with shared caches, fed by place, as the vendor's program does."""
+
+    def __init__(self, folder, part: str) -> None:
+        self.prefill = rt.load(folder / f"{NAME}_{part}_prefill.hmm")
+        self.decode = rt.load(folder / f"{NAME}_{part}_decode.hmm")
+        for name in names(self.decode):
+            if "cache" in name:
+                self.decode.set_input(name, self.prefill.get_input(name))
+
+    def run(self, rows: list[np.ndarray], valid: int) -> list[np.ndarray]:
+        """`rows` are what each input before the lengths takes, [T, ..]; by one row, in decode."""
+        count = len(rows[0])
+        module = self.decode if count == 1 else self.prefill
+        for index, values in enumerate(rows):
+            name = module.get_input_name(index)
+            whole = np.zeros(module.get_input_info(name).shape, np.float32)
+            whole[0, :count] = values
+            module.set_input(name, whole)
+        module.set_input(module.get_input_name(len(rows)), np.array([valid], np.int32))
+        module.set_input(module.get_input_name(len(rows) + 1), np.array([count], np.int32))
+        module.run(True)
+        return results(module)
+
+
+def drawn(seed: int, *shape: int) -> torch.Tensor:
+    return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 0.3).half().float()
+
+
+def test_the_talker_chooses_between_projections_and_rows(package, model):
+    output, limit = package
+    limit = limit or logit_bound(type("Sizes", (), TALKER))
+    part, talker, count = Part(output, "talker"), model.talker, 45
+    assert names(part.prefill)[:6] == [
+        *("hidden_state", "role_mask", "bypass_embeds", "bypass_mask", "valid_length", "current_length")
+    ]
+    source, handed = drawn(1, count, 192), drawn(2, count, 128)
+    role, bypass = (torch.tensor(np.random.default_rng(seed).integers(0, 2, (count, 1))).float() for seed in (3, 4))
+    bypass[-3:] = 1
+    with torch.no_grad():
+        made = torch.where(role > 0, talker.text_projection(source), talker.hidden_projection(source))
+        rows = torch.where(bypass > 0, handed, made)
+        hidden = talker.model(inputs_embeds=rows[None]).last_hidden_state
+        want = talker.codec_head(hidden)[0].numpy(), hidden[0].numpy()
+    inputs = [each.numpy() for each in (source, role, handed, bypass)]
+    for first, last in ((0, 32), (32, 42), (42, 43), (43, 44), (44, 45)):
+        got = part.run([each[first:last] for each in inputs], first)
+        assert [each.shape for each in got] == [(1, 1, 131), (1, 1, 128)]
+        for what, each, whole in zip(("logits", "hidden state"), got, want, strict=True):
+            assert_close(each[0, 0], whole[last - 1], limit, f"{what} of row {last - 1}")
+
+
+def test_the_predictor_adds_up_its_heads_and_hands_its_input_on(package, model):
+    output, limit = package
+    limit = limit or logit_bound(type("Sizes", (), PREDICTOR))
+    part, predictor = Part(output, "talker_prediction"), model.talker.code_predictor
+    assert names(part.prefill)[:4] == ["input_1", "head_mask", "valid_length", "current_length"]
+    rows = drawn(5, GROUPS, 128)
+    with torch.no_grad():
+        hidden = predictor.model(inputs_embeds=rows[None]).last_hidden_state[0]
+        heads = torch.stack([head(hidden) for head in predictor.lm_head], dim=1)  # [T, heads, V]
+    masks = np.zeros((GROUPS, GROUPS - 1, 1), np.float32)
+    for step in range(GROUPS - 1):
+        masks[1 + step, step] = 1
+    masks[GROUPS - 1, 0] = -0.5  # and a mask that is not one of ones
+    masks[0] = 7  # that of a row without logits
+    want = (heads.numpy() * masks).sum(1)
+    for first, last in ((0, 2), *((at, at + 1) for at in range(2, GROUPS))):
+        logits, handed = part.run([rows.numpy()[first:last], masks[first:last]], first)
+        assert logits.shape == (1, 1, PREDICTOR["vocab_size"])
+        assert_close(logits[0, 0], want[last - 1], limit, f"logits of row {last - 1}")
+        assert np.array_equal(handed[0, 0], rows.numpy()[last - 1])
+
+
+def test_text_is_projected_in_rows(package, model):
+    output, limit = package
+    module = rt.load(output / f"{NAME}_text_projection.hmm")
+    rows = drawn(6, 1, CHUNK, 192)
+    with torch.no_grad():
+        want = model.talker.text_projection(rows)
+    module.set_input(module.get_input_name(0), rows.numpy())
+    module.run(True)
+    assert_close(results(module)[0], want.numpy(), limit or 2e-5, "projected text")
+
+
+def test_codes_become_a_sound(package, model):
+    output, limit = package
+    module = rt.load(output / f"{NAME}_code2wav.hmm")
+    assert tuple(module.get_input_info(module.get_input_name(0)).shape) == (1, GROUPS, 256)
+    codes = np.random.default_rng(7).integers(0, 67, (1, GROUPS, 256)).astype(np.int32)
+    codes[0, 0, :3] = 80  # behind the part of its group, which the class reads as well
+    with torch.no_grad():
+        want = model.code2wav(torch.tensor(codes)).numpy()
+    module.set_input(module.get_input_name(0), codes)
+    module.run(True)
+    (got,) = results(module)
+    assert got.shape == want.shape
+    assert_close(got, want, 2e-5 if limit is None else 2e-2, "the sound")
+
+
+def test_embeddings_are_those_that_the_program_loads(package, model):
+    output, _ = package
+    hmquant = output / "hmquant"
+    text, talker = (torch.load(hmquant / f"quant_embedding{end}.pt", weights_only=False) for end in ("", "_talker"))
+    codes = torch.load(hmquant / "quant_embedding_codec.pt", weights_only=False)
+    predictor = model.talker.code_predictor.get_input_embeddings()
+    want = [model.thinker.get_input_embeddings(), model.talker.get_input_embeddings(), *predictor]
+    found = [text["weight"], talker.weight.data, *codes["codec_embeddings"]]
+    assert isinstance(text, dict)
+    assert list(codes) == ["codec_embeddings"]
+    for got, module in zip(found, want, strict=True):
+        assert torch.equal(got.half(), module.weight.half())
+
+
+def test_a_thinker_alone_has_no_voice(tmp_path):
+    random_omni(enable_audio_output=False).save_pretrained(tmp_path / "hf")
+    output = compiled(tmp_path / "hf", tmp_path / "out", quant="float16")
+    assert {path.name for path in output.glob("*.hmm")} == {
+        f"{NAME}_{part}.hmm" for part in ("prefill", "decode", "visual", "audio")
+    }
+    module = rt.load(output / f"{NAME}_decode.hmm")
+    assert module.get_num_outputs() == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"accept_hidden_layer": 5}, "accept_hidden_layer=5 must be below the 5 layers"),
+        ({"num_code_groups": 6}, "num_code_groups is 6 in talker_config and 5 in its code_predictor_config"),
+        ({"thinker_hidden_size": 128}, "talker.hidden_projection.linear_fc1.weight"),
+        ({"text_config": None}, "text_config must be an object, got None"),
+        ({"code_predictor_config": {**PREDICTOR, "hidden_size": 192}}, "hidden_size is 128 in text_config"),
+    ],
+)
+def test_voices_that_do_not_fit_are_refused(folder, tmp_path, changes, message):
+    config = json.loads((folder / "config.json").read_text())
+    config["talker_config"] |= changes
+    copy = tmp_path / "in"
+    copy.mkdir()
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
+    with pytest.raises(CompileError, match=message):
+        compiled(copy, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
