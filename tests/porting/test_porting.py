@@ -109,7 +109,7 @@ def test_a_speculative_pair_lies_where_the_demo_looks_by_default(tiny_package, p
 
 
 @pytest.mark.parametrize("habits", ["plain", "habits"])
-@pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl"])
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl", "paddleocr_vl"])
 def test_a_turn_about_an_image_is_that_of_one_chunk(tiny_package, tmp_path, family, habits):
     """Whatever types its numbers have, and in chunks, as all tokens at once."""
     import tcim_lite.runtime as rt
