@@ -153,7 +153,7 @@ def _mtp_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
     length, all_logits, argmax = options.prefill_length, options.all_logits, options.argmax
     return [
         GraphSpec(name="prefill", tokens=length, all_logits=True, mtp="target"),
-        GraphSpec(name="decode", tokens=options.verify_tokens, all_logits=True, argmax=argmax, mtp="target"),
+        GraphSpec(name="decode", tokens=options.verify_tokens, all_logits=True, mtp="target"),
         GraphSpec(name="prefill_mtp", tokens=length, all_logits=all_logits, mtp="draft"),
         GraphSpec(name="decode_mtp", tokens=1, argmax=argmax, mtp="draft"),
     ]

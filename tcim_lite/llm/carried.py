@@ -43,6 +43,17 @@ def bind_carried(module: Any, buffers: Sequence[Any], slot: int = 0) -> None:
             module.set_dev_output(result, buffer)
 
 
+def gives_each_state(module: Any) -> bool:
+    """Whether a graph returns its states after each token of a run, not after the last alone."""
+    results = {module.get_output_name(i) for i in range(module.get_num_outputs())}
+    return any(f"{_result_of(name)}_0" in results for lane in lanes_of(module) for name in lane.carried)
+
+
+def states_after(module: Any, token: int) -> list[Any]:
+    """What such a graph returns the states after token `token` of a run in, as `carried_of` orders them."""
+    return [module.get_dev_output(f"{_result_of(name)}_{token}") for name in lanes_of(module)[0].carried]
+
+
 def _result_of(name: str) -> str:
     """The output that hands on an input: conv_cache_out_3 of past_conv_cache_3."""
     return re.sub("^past_(conv_cache|recurrent_state)", r"\1_out", name)

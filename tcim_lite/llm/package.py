@@ -21,6 +21,7 @@ _MADE_BY = {
     r"verify\.hmm": "--verify-length T",
     r"(prefill|decode)_draft\.hmm": "--draft HF_DIR or --draft-layers K",
     r"(prefill|decode)_mtp\.hmm": "--mtp",
+    r"(prefill|decode)_mtp\.hmms": "--mtp and --ndevice N",
     r"(prefill|decode)_part\d+\.hmm": "--pipeline S",
     r"(prefill|decode)\.hmms": "--ndevice N",
 }

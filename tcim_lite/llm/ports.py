@@ -92,7 +92,8 @@ def check_decode(module: Any) -> None:
     if length != 1:
         raise ValueError(
             f"the decode graph takes {length} tokens a run, expected 1; this is a verify or prefill graph, or that of "
-            "a package compiled with --mtp, which examples/qwen3_5_mtp.py runs; compile without --mtp"
+            "a package compiled with --mtp, which tcim_lite.llm.engine, chat, generate, serve and "
+            "examples/qwen3_5_mtp.py run; here compile without --mtp"
         )
 
 

@@ -192,6 +192,14 @@ def greedy_token(logits: np.ndarray) -> int:
     return best
 
 
+def is_sure(logits: np.ndarray, margin: float) -> bool:
+    """Whether the best of logits [vocab] is at least `margin` above the second."""
+    if margin <= 0:
+        return True
+    first, second = np.partition(logits.astype(np.float32), (-2, -1))[[-1, -2]]
+    return bool(first - second >= margin)
+
+
 def largest(logits: np.ndarray) -> int:
     """As `argmax`: the first NaN, or the first of the largest.
 

@@ -24,6 +24,7 @@ from tcim_lite.bench import measure_package, model_package
 from tcim_lite.errors import ArgumentError, StrictError
 from tcim_lite.llm import Package, Sampler, lanes_of
 from tcim_lite.llm.engine import Slots
+from tcim_lite.llm.engine.mtp_layer import MtpLayer
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES
@@ -243,10 +244,30 @@ def test_strict_mode_knows_which_state_goes_on(tmp_path, example, form):
         layers.take_findings()
 
 
-@pytest.mark.parametrize("open_it", [LoadedPackage, Slots.open])
-def test_what_decodes_one_token_a_run_refuses_the_verify_graph(made, open_it):
+def test_what_decodes_one_token_a_run_refuses_the_verify_graph(made):
     with pytest.raises(ValueError, match=r"takes 5 tokens a run, expected 1.*--mtp"):
-        open_it(made[2])
+        LoadedPackage(made[2])
+
+
+def test_the_layer_guesses_as_the_example_does(made, example):
+    """Until guesses are accepted: the example keeps their rows, the engine writes them again with true states."""
+    model, slots = example.MtpModel(made[2]), Slots.open(made[2])
+    layer = MtpLayer.open(made[2], slots)
+    layer.margin = 0
+    for seed in (1, 2):
+        prompt = tokens_of(20, seed)
+        token, hidden = model.start(prompt)
+        slots.tokens[0] = []
+        for begin in (0, 16):
+            slots.prefill(0, prompt[begin : begin + 16])
+        for _ in range(3):
+            wanted = model.propose(token, hidden, T - 1)
+            assert layer.propose([*slots.tokens[0], token], T - 1) == wanted
+            wrong = [(guess + 1) % 331 for guess in wanted]
+            slots.verify(0, [token, *wrong])
+            _, following, hidden = model.judge(token, wrong)
+            del slots.tokens[0][model.cached :]
+            token = following
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ class Engine:
             stop_tokens = defaults if tokenizer is None else package.stop_tokens(tokenizer)
         slots = Slots.open(package, devices=devices, pipeline=pipeline)
         if slots.verify_length or speculate != "auto":
-            options.setdefault("drafter", drafter_for(package, speculate, slots.vocab_size, devices[0]))
+            options.setdefault("drafter", drafter_for(package, speculate, slots.vocab_size, devices[0], slots))
         return cls(slots, tokenizer=tokenizer, stop_tokens=stop_tokens, **options)
 
     @property

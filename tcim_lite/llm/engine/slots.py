@@ -34,6 +34,7 @@ from ..prompt import last_logits
 from ..sampling import largest
 from .stage import Stage
 
+POST_NORM_HIDDEN = "post_norm_hidden"  # what prefill and verify hand to the layer of multi-token prediction
 _PARKED_FROM = 32  # rows; moving one row of every cache there and back costs more than reading a few
 
 
@@ -45,6 +46,7 @@ class Slots:
         embedding: [V, H] table.
 
     Attributes:
+        embedding: As given.
         tokens: What the caches of each slot hold, one list for each. Its length is the number of valid rows. A tail may
             be deleted to forget it: rows behind the valid length are never read.
         context_length: Rows C of a slot.
@@ -57,6 +59,10 @@ class Slots:
         gives_largest: The decode graph also returns the id of each slot's largest logit (`compile --argmax`).
         vocab_size: V.
         row_bytes: Of one token in all caches of a slot.
+        decodes_by_verify: A token is appended by the verify graph, because the package has multi-token prediction.
+        on_hidden: Called after a run of the prefill or verify graph of such a package: slot's tokens before it, its
+            tokens, the hidden states after each, [tokens, H], and whether they are a prompt's. May be set.
+        managers: Of the weights, one for each stage, and `devices`; what `open` used.
         carries: The package has states of linear attention: a slot goes on with all of its tokens, or begins anew.
 
     Raises:
@@ -64,7 +70,7 @@ class Slots:
     """
 
     def __init__(self, stages: Sequence[Stage], embedding: np.ndarray):
-        self.stages, self._embedding = list(stages), embedding
+        self.stages, self.embedding = list(stages), embedding
         first, last = self.stages[0], self.stages[-1]
         batches = [len(stage.lanes) for stage in self.stages]
         contexts = [stage.context_length for stage in self.stages]
@@ -85,6 +91,10 @@ class Slots:
         caches = [cache for stage in self.stages for cache in stage.caches[0]]
         self.row_bytes = sum(cache.mem_size for cache in caches) // self.context_length
         self.carries = any(stage.carries for stage in self.stages)
+        self.decodes_by_verify = last.decodes_by_verify
+        self.on_hidden: Callable[[int, Sequence[int], np.ndarray, bool], None] | None = None
+        self.managers: list[tcim.WeightManager] = []
+        self.devices: tuple[int, ...] = ()
         self._rows = np.zeros((batches[0], 1, embedding.shape[1]), embedding.dtype)
         self.tokens: list[list[int]] = [[] for _ in range(batches[0])]
         self._parked: dict[int, list[list[np.ndarray]]] = {}  # row 0 of each cache, by stage, of slots that pass 0
@@ -122,17 +132,19 @@ class Slots:
             managers = [tcim.WeightManager(device) for device in devices]
             stages = [Stage.load(*paths, weights) for paths, weights in zip(parts, managers, strict=True)]
         elif len(devices) > 1:
-            weights = tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))
+            managers = [tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))]
             verify = package.graph("verify.hmms") if package.has("verify.hmms") else None
-            stages = [Stage.load(package.graph("prefill.hmms"), package.graph("decode.hmms"), weights, verify)]
+            stages = [Stage.load(package.graph("prefill.hmms"), package.graph("decode.hmms"), managers[0], verify)]
         else:
-            weights = tcim.WeightManager(devices[0])
+            managers = [tcim.WeightManager(devices[0])]
             verify = package.graph("verify.hmm") if package.has("verify.hmm") else None
-            stages = [Stage.load(package.prefill_path, package.decode_path, weights, verify)]
+            stages = [Stage.load(package.prefill_path, package.decode_path, managers[0], verify)]
         first, last = stages[0].prefill, stages[-1].prefill
         hidden_size = first.get_input_info(first.get_input_name(0)).shape[-1]
         vocab_size = last.get_output_info(last.get_output_name(0)).shape[-1]
-        return cls(stages, package.embedding(hidden_size, vocab_size))
+        slots = cls(stages, package.embedding(hidden_size, vocab_size))
+        slots.managers, slots.devices = managers, tuple(devices)
+        return slots
 
     def before_run(self, call: Callable[[], None]) -> None:
         """Has `call` called whenever a step of prompt or answer is about to run on the device."""
@@ -189,10 +201,13 @@ class Slots:
         if not held:
             for stage in self.stages:
                 stage.begin(slot)
-        rows = np.zeros((1, length, self._embedding.shape[1]), self._embedding.dtype)
-        rows[0, : len(tokens)] = self._embedding[list(tokens)]
+        rows = np.zeros((1, length, self.embedding.shape[1]), self.embedding.dtype)
+        rows[0, : len(tokens)] = self.embedding[list(tokens)]
         for stage in self.stages:
             rows = stage.run_prompt(getattr(stage, graph), slot, rows, len(held), len(tokens))
+        if self.on_hidden is not None:
+            hidden = getattr(self.stages[-1], graph).get_output(POST_NORM_HIDDEN).numpy()[0, : len(tokens)]
+            self.on_hidden(len(held), tokens, hidden, graph == "prefill")
         held.extend(tokens)
         return rows
 
@@ -233,14 +248,16 @@ class Slots:
         return ids.reshape(-1), self.stages[-1].decoded("token_logit").reshape(-1)
 
     def _decode_alone(self, tokens: Mapping[int, int]) -> np.ndarray | None:
-        """Makes slots ready for a step. Where the prefill graph can do it, it does: the logits [V]; else None."""
+        """Makes slots ready for a step. Where the prefill or verify graph does it: the logits [V]; else None."""
         for slot in tokens:
             if len(self.tokens[slot]) >= self.context_length:
                 raise ValueError(f"slot {slot} is full: it holds {self.context_length} rows")
             self._unpark(slot)
-        if len(tokens) > 1 or not self.alone_by_prefill:
+        if not self.decodes_by_verify and (len(tokens) > 1 or not self.alone_by_prefill):
             return None
         ((slot, token),) = tokens.items()
+        if self.decodes_by_verify:
+            return last_logits(self._run_prompt("verify", self.verify_length, slot, [token]), 1)
         return last_logits(self._run_prompt("prefill", self.chunk_length, slot, [token]), 1)
 
     def _run_decode(self, tokens: Mapping[int, int], output: str | None = None) -> np.ndarray:
@@ -248,7 +265,7 @@ class Slots:
         lengths = []
         for slot, held in enumerate(self.tokens):
             if slot in tokens:
-                self._rows[slot, 0] = self._embedding[tokens[slot]]
+                self._rows[slot, 0] = self.embedding[tokens[slot]]
             else:
                 self._rows[slot, 0] = 0
                 if slot not in self._parked:

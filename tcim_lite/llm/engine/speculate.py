@@ -17,7 +17,8 @@ from ..generate import Generator
 from ..kv_cache import load_pair
 from ..package import Package
 from ..prompt import common_prefix
-from ..sampling import greedy_token
+from ..sampling import greedy_token, is_sure
+from .mtp_layer import MtpLayer
 from .request import Request
 from .slots import Slots
 
@@ -96,17 +97,11 @@ class DraftModel:
                 logits = model.decode(text[place], place)
         model.cached_tokens = text
         proposed = [greedy_token(logits)]
-        while len(proposed) < count and self._is_sure(logits):
+        while len(proposed) < count and is_sure(logits, self.margin):
             logits = model.decode(proposed[-1], len(model.cached_tokens))
             model.cached_tokens.append(proposed[-1])
             proposed.append(greedy_token(logits))
         return proposed
-
-    def _is_sure(self, logits: np.ndarray) -> bool:
-        if self.margin <= 0:
-            return True
-        first, second = np.partition(logits.astype(np.float32), (-2, -1))[[-1, -2]]
-        return bool(first - second >= self.margin)
 
 
 def guess(drafter: Drafter, request: Request, slots: Slots) -> list[int]:
@@ -118,25 +113,30 @@ def guess(drafter: Drafter, request: Request, slots: Slots) -> list[int]:
     return drafter.propose(text, room)[:room] if room > 0 else []
 
 
-def drafter_for(package: Package, speculate: Speculate, vocab_size: int, device: int = 0) -> Drafter | None:
+def drafter_for(
+    package: Package, speculate: Speculate, vocab_size: int, device: int = 0, slots: Slots | None = None
+) -> Drafter | None:
     """What guesses for a package.
 
     Args:
         package: With a verify graph, but for "off" and "auto".
-        speculate: "lookup" for `PromptLookup`; "draft" for the package's draft model; "auto" for the draft model where
-            there is one, lookup where there is a verify graph alone, and none otherwise; "off" for none.
+        speculate: "lookup" for `PromptLookup`; "draft" for the package's draft model, or its layer of multi-token
+            prediction; "auto" for these where there are any, lookup where there is a verify graph alone, and none
+            otherwise; "off" for none.
         vocab_size: V of the package's graphs.
         device: For the draft model.
+        slots: What the layer of multi-token prediction guesses for.
 
     Raises:
         FileNotFoundError: The package lacks the graphs; the message names the compile option that makes them.
         ValueError: Another word, or a draft model with another vocabulary.
     """
-    has_verify = package.has("verify.hmm") or package.has("verify.hmms")
+    of_layer = slots if slots is not None and slots.decodes_by_verify else None
+    has_verify = of_layer is not None or package.has("verify.hmm") or package.has("verify.hmms")
     if speculate == "auto":
-        if not has_verify:
+        if not has_verify or (of_layer is not None and of_layer.verify_length < 2):
             return None
-        speculate = "draft" if package.has_draft else "lookup"
+        speculate = "draft" if of_layer is not None or package.has_draft else "lookup"
     if speculate == "off":
         return None
     if speculate not in ("lookup", "draft"):
@@ -145,6 +145,8 @@ def drafter_for(package: Package, speculate: Speculate, vocab_size: int, device:
         package.graph("verify.hmm")  # says how to make it
     if speculate == "lookup":
         return PromptLookup()
+    if of_layer is not None:
+        return MtpLayer.open(package, of_layer)
     draft = DraftModel.open(package, device)
     if draft.model.vocab_size != vocab_size:
         raise ValueError(

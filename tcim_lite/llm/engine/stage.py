@@ -14,11 +14,12 @@ import numpy as np
 
 import tcim_lite.runtime as tcim
 
-from ..carried import bind_carried, carried_of, clear_carried, share_carried
+from ..carried import bind_carried, carried_of, clear_carried, gives_each_state, share_carried
 from ..kv_cache import cache_names
 from ..masks import Masks
-from ..ports import Lane, check_decode, lanes_of
+from ..ports import check_decode, lanes_of
 from ..prompt import run_graph
+from .step_states import StepStates
 
 
 class Stage:
@@ -27,7 +28,8 @@ class Stage:
     Args:
         prefill: Module of one prompt, [1, P, H] to logits [1, 1, V] (or [1, P, V]); of a stage that is not the last, to
             hidden rows [1, P, H].
-        decode: Module of B slots, [B, 1, H] to logits [B, 1, V], or hidden rows [B, 1, H]; it owns the caches.
+        decode: Module of B slots, [B, 1, H] to logits [B, 1, V], or hidden rows [B, 1, H]; it owns the caches. Of a
+            package with multi-token prediction it is the verify graph of its one slot.
         verify: Module of one prompt, [1, T, H] to the logits of all its tokens [1, T, V].
 
     Attributes:
@@ -35,6 +37,7 @@ class Stage:
         context_length: Rows C of a slot.
         carries: Layers with linear attention have states, which only go forward. A slot's are shared as its caches are.
         outputs: Names of those of `decode`.
+        decodes_by_verify: There is no graph that decodes one token alone.
         before_run: Called when the inputs of a run are set; may be replaced.
 
     Raises:
@@ -43,9 +46,14 @@ class Stage:
 
     def __init__(self, prefill: Any, decode: Any, verify: Any = None):
         self.prefill, self.decode, self.verify = prefill, decode, verify
-        self.lanes = _lanes(decode)
+        self.lanes = lanes_of(decode)
+        self.decodes_by_verify = gives_each_state(decode)
+        if self.decodes_by_verify:
+            self.verify = decode
+        else:
+            check_decode(decode)
         self._masks = Masks(decode)
-        for graph in (prefill, verify):
+        for graph in (prefill, self.verify):
             if graph is not None and len(cache_names(graph)) != len(self.lanes[0].caches):
                 raise ValueError(
                     f"the prefill or verify graph has {len(cache_names(graph))} KV caches, a slot of the decode graph "
@@ -66,6 +74,7 @@ class Stage:
         self._masked = [1] * len(self.lanes)  # tokens that the masks of linear attention let through
         self.carries = bool(self.lanes[0].carried)
         self._states = [carried_of(decode, slot) for slot in range(len(self.lanes))]
+        self._step_states = StepStates(prefill, decode) if self.decodes_by_verify else None
         share_carried(decode, [])
         clear_carried(decode)  # a run reads those of every slot
 
@@ -85,7 +94,8 @@ class Stage:
         """
         owner = tcim.load(str(decode), option=tcim.Option(weights))
         # Slot 0 has the names of prefill. Declared as dummies, they cost the others no memory.
-        dummies = [*_lanes(owner)[0].caches, *_lanes(owner)[0].carried]
+        first = lanes_of(owner)[0]
+        dummies = [*first.caches, *first.carried]
         others = [
             None if path is None else tcim.load(str(path), option=tcim.Option(weights).set_dummy_tensors(dummies))
             for path in (prefill, verify)
@@ -97,13 +107,18 @@ class Stage:
         if self._bound.pop(id(graph), None) != slot:  # none until all are bound
             for name, cache in zip(cache_names(graph), self.caches[slot], strict=True):
                 graph.set_dev_input(name, cache)
-            bind_carried(graph, self._states[slot])
+            if self._step_states is None:
+                bind_carried(graph, self._states[slot])
         self._bound[id(graph)] = slot
+        if self._step_states is not None:
+            self._step_states.bind(graph, valid)
         self.before_run()
         return run_graph(graph, rows, valid, current)
 
     def begin(self, slot: int) -> None:
         """Says that the next run of a slot is the first of a sequence."""
+        if self._step_states is not None:
+            self._step_states.reset()
         if self.carries:
             clear_carried(self.decode, slot)
 
@@ -160,8 +175,3 @@ def _first_rows(cache: Any, count: int) -> Any:
     """A view of the first rows of a cache [1, Hkv, C, D]."""
     _, heads, _, size = cache.shape
     return cache.select_roi([0, 0, 0, 0], [1, heads, count, size])
-
-
-def _lanes(decode: Any) -> list[Lane]:
-    check_decode(decode)
-    return lanes_of(decode)
