@@ -65,8 +65,9 @@ class VisionLanguageModel:
             return np.concatenate([values, np.zeros((length - current, *values.shape[1:]), values.dtype)])
 
         module.set_input(first, padded(rows)[None])
-        for axis, name in enumerate(lane.positions):
-            module.set_input(name, padded(positions[axis]))
+        axes = [np.stack([padded(axis) for axis in positions])[:, None]] if lane.joined else map(padded, positions)
+        for name, values in zip(lane.positions, axes, strict=True):
+            module.set_input(name, values)
         for name, stack in zip(lane.deepstack, stacks, strict=True):
             module.set_input(name, padded(stack)[None])
         lane.set_linear_mask(module, current)

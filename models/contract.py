@@ -25,6 +25,7 @@ class Port:
         "time_position_ids",
         "height_position_ids",
         "width_position_ids",
+        "axes_position_ids",
         "deepstack",
         "local_attention_mask",
         "global_attention_mask",
@@ -57,8 +58,8 @@ class Contract:
         shared: Inputs that a graph has once. The first takes the hidden states in later pipeline stages; others say
             something of each of its rows: how much each of several heads counts in its logits, [1, T, heads, 1], or
             what becomes of rows that go through projections (`blocks/mixed_input.py`).
-        axes: Then, in every graph, the positions of the tokens along time, height and width, [T]; empty for a family
-            whose tokens are in a row.
+        axes: Then, in every graph, the positions of the tokens along time, height and width: three inputs [T], or one
+            [3, 1, T]; empty for a family whose tokens are in a row.
         per_slot: Then, for each batch slot, these,
         positions: with `--position-ids` this one, [1, T],
         masks: or with `--masks` these, [1, 1, T, S] of layers with a sliding window, and of the others where the family

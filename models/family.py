@@ -29,14 +29,15 @@ class Tensors:
     Attributes:
         transform: `plain` is one tensor; `stack` puts tensors one under the other; `alternate` takes two, or the halves
             of one, in turns of 16 rows, each padded with zeros to a multiple of 16; `by_heads` stacks tensors of which
-            the first has several parts head by head, such as a head's rows and then those of its gate; `tied` is the
-            embedding where the config ties the two, and otherwise the tensor named.
+            the first has several parts head by head, such as a head's rows and then those of its gate; `in_pairs`
+            stacks those of q, k and v, where heads of q and k turn in pairs of neighbours; `tied` is the embedding
+            where the config ties the two, and otherwise the tensor named.
         names: Of the tensors; `{layer}` stands for the layer's number, `{expert}` for the expert's.
         offset: Added to a vector.
         function: Of the numbers of a vector, before that.
     """
 
-    transform: Literal["plain", "stack", "alternate", "by_heads", "tied"]
+    transform: Literal["plain", "stack", "alternate", "by_heads", "in_pairs", "tied"]
     names: tuple[str, ...]
     offset: float = 0.0
     function: Function = "same"

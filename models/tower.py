@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .blocks.encoder import EncoderAttention, EncoderMlp, Norm
-from .blocks.merger import Merger
+from .blocks.merger import GatedMerger, Merger
 from .common import encoder_roles as roles
 from .common.config_keys import Key, Only, positive, read_keys
 from .common.config_rules import vision_config
@@ -56,6 +56,8 @@ class Tower:
         framed: An image is so many frames of a video as `temporal_patch_size` says, otherwise one.
         last_norm: There is a norm behind the last layer.
         merger_norm: That of the merger, where it is another.
+        merger_growth: Of a merger with a gate, how many times as wide it is as a token; None for one without.
+        head_norms: Heads of q and k have norms.
         gears: Of one that takes any image, in tokens, unless the user says otherwise.
         sizes: Of one that takes cut images, height and width in pixels, likewise.
         file_end: What names of graphs for images of one size end in, with the size and the frames of a patch in it.
@@ -84,6 +86,8 @@ class Tower:
     framed: bool = True
     last_norm: bool = False
     merger_norm: Norm | None = None
+    merger_growth: int | None = None
+    head_norms: bool = False
 
     def read(self, raw: Mapping[str, Any], width: int, title: str) -> TowerConfig:
         """Reads the `vision_config` of a parsed `config.json`, of a language model with hidden states of `width`.
@@ -184,10 +188,16 @@ class TowerConfig:
 
     def layer(self, layer: int) -> tuple[EncoderAttention, EncoderMlp]:
         """The blocks of a layer."""
-        hidden, norm = self["hidden_size"], self.tower.norm
+        hidden, norm = self["hidden_size"], self.norm
         windowed = self.windowed and layer not in self["fullatt_block_indexes"]
         return (
-            EncoderAttention(hidden=hidden, heads=self["num_heads"], norm=norm, windowed=windowed),
+            EncoderAttention(
+                hidden=hidden,
+                heads=self["num_heads"],
+                norm=norm,
+                windowed=windowed,
+                head_norm=norm if self.tower.head_norms else None,
+            ),
             EncoderMlp(
                 hidden=hidden,
                 inner=self["intermediate_size"],
@@ -197,13 +207,24 @@ class TowerConfig:
             ),
         )
 
-    def merger(self, stacked: bool = False) -> Merger:
+    @property
+    def norm(self) -> Norm:
+        """That of the layers."""
+        norm = self.tower.norm
+        return replace(norm, epsilon=self.values.get("rms_norm_eps", norm.epsilon))
+
+    def merger(self, stacked: bool = False) -> Merger | GatedMerger:
         """What makes tokens of the language model of patches, in the end or of a stacked layer."""
+        if self.tower.merger_growth is not None:
+            assert self.tower.merger_norm is not None
+            width, norm = self["out_hidden_size"], self.tower.merger_norm
+            inner = self.tower.merger_growth * width
+            return GatedMerger(hidden=self["hidden_size"], tokens=self.merged, width=width, norm=norm, inner=inner)
         return Merger(
             hidden=self["hidden_size"],
             tokens=self.merged,
             width=self["out_hidden_size"],
-            norm=self.tower.merger_norm or self.tower.norm,
+            norm=self.tower.merger_norm or self.norm,
             roles=STACK_ROLES if stacked else MERGER_ROLES,
             norm_behind=stacked,
         )

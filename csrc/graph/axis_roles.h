@@ -17,6 +17,9 @@ constexpr std::string_view kLinearMaskRole = "linear_mask";
 // Of an encoder: a float of any shape that is added to scores.
 constexpr std::string_view kMaskRole = "mask";
 
+// Of an input that has all of them, [3, 1, T].
+constexpr std::string_view kAxesRole = "axes_position_ids";
+
 constexpr std::string_view kHeadRole = "head_number";
 
 inline bool is_axis_role(std::string_view role) {

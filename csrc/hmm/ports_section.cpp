@@ -53,6 +53,11 @@ void check_role(const Value& value, const std::string& label) {
   } else if (role.name == kMaskRole) {
     if (value.kind != ValueKind::Input || (value.dtype != DType::Float16 && value.dtype != DType::Float32))
       expected = "a float input";
+  } else if (role.name == kAxesRole) {
+    const Shape& shape = value.shape;
+    if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || shape.size() != 3 || shape[0] != 3 ||
+        shape[1] != 1)
+      expected = "an input int32 [3, 1, T]";
   } else if (role.name == "local_attention_mask" || role.name == "global_attention_mask") {
     const Shape& shape = value.shape;
     const bool is_float = value.dtype == DType::Float16 || value.dtype == DType::Float32;

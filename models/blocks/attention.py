@@ -88,7 +88,7 @@ class Attention:
             outputs = (2 * q_rows, kv_rows, kv_rows)
             yield Weight(roles.QKV, outputs, hidden, sections=sections, head_parts=(head_dim, head_dim))
         else:
-            yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden)
+            yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden, turned=(head_dim, config.rotary_dim))
         if self.qkv_bias:
             yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows))
         if self.qk_norm:

@@ -84,6 +84,7 @@ class EncoderAttention:
         windowed: Tokens see those of their window only.
         turned: q and k turn, by tables that have the scale of the scores; otherwise q, k and v are Linears of their
             own, of which q has the scale.
+        head_norm: Of each head of q and k before that; None without one.
     """
 
     hidden: int
@@ -91,6 +92,7 @@ class EncoderAttention:
     norm: Norm
     windowed: bool = False
     turned: bool = True
+    head_norm: Norm | None = None
 
     @property
     def head_dim(self) -> int:
@@ -103,6 +105,8 @@ class EncoderAttention:
             rows = (self.hidden, self.hidden, self.hidden)
             yield Weight(roles.QKV, rows, self.hidden)
             yield Weight(roles.QKV_BIAS, rows)
+            for role in (roles.Q_NORM, roles.K_NORM) if self.head_norm else ():
+                yield Weight(role, (self.head_dim,))
         else:
             for weight, bias in APART:
                 scale = self.head_dim**-0.5 if weight == roles.Q else 1.0
@@ -145,9 +149,15 @@ class EncoderAttention:
                 flat = builder.slice(f"{here}.{name}_flat", qkv, first, stop)
             return builder.reshape(f"{here}.{name}_heads", flat, (*normed.shape[:2], self.heads, self.head_dim))
 
+        def normed_heads(name: str, index: int, role: Role) -> Ref:
+            x = heads(name, index)
+            if self.head_norm is None:
+                return x
+            return builder.rms_norm(f"{here}.{name}_normed", x, role.name_of(layer), self.head_norm.epsilon)
+
         key_cos, key_sin, query_cos, query_sin = part.tables
-        q = builder.rope_by_rows(f"{here}.q", heads("q", 0), query_cos, query_sin)
-        k = builder.rope_by_rows(f"{here}.k", heads("k", 1), key_cos, key_sin)
+        q = builder.rope_by_rows(f"{here}.q", normed_heads("q", 0, roles.Q_NORM), query_cos, query_sin)
+        k = builder.rope_by_rows(f"{here}.k", normed_heads("k", 1, roles.K_NORM), key_cos, key_sin)
         return q, k, heads("v", 2)
 
     def _mixed(self, part: EncoderPart, here: str, qkv: tuple[Ref, Ref, Ref]) -> Ref:

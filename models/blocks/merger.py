@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tcim_lite.hmm.weight_format import GROUP
 
+from ..common import encoder_roles as roles
 from ..common.graph_values import Ref
 from ..common.roles import Role
 from .encoder import EncoderPart, Norm
@@ -72,3 +73,50 @@ class Merger:
         columns = builder.transpose(f"{here}.windows_turned", columns, (0, 2, 1))
         mean = builder.reshape(f"{here}.mean_flat", builder.mean(f"{here}.mean", columns), x.shape)
         return builder.add(name, mean, x)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedMerger:
+    """A convolution over the patches of a token, Linear, norm, GELU, and a gated MLP.
+
+    Attributes:
+        hidden: Width of a patch.
+        tokens: Patches that become one token.
+        width: Of that.
+        norm: Behind the first Linear.
+        inner: Width of the MLP.
+    """
+
+    hidden: int
+    tokens: int
+    width: int
+    norm: Norm
+    inner: int
+
+    @property
+    def join(self) -> Weight:
+        """The kernel of the convolution, whose numbers lie patch by patch for each number of a patch."""
+        return Weight(roles.JOIN, (self.width,), self.hidden * self.tokens)
+
+    def weights(self) -> Iterator[Weight]:
+        """Yields the other weights in the order of use."""
+        yield Weight(roles.JOIN_BIAS, (self.width,))
+        yield Weight(roles.MERGER_PROJECT, (self.width,), self.width)
+        yield from self.norm.weights(self.width, roles.MERGER_NORM, roles.MERGER_NORM_BIAS)
+        yield Weight(roles.MERGER_UP, (self.inner, self.inner), self.width, multiple=GROUP)
+        yield Weight(roles.MERGER_DOWN, (self.width,), self.inner, -(-self.inner // GROUP) * GROUP)
+
+    def lower(
+        self, part: EncoderPart, x: Ref, leading: tuple[int, ...], here: str, name: str, layer: int | None = None
+    ) -> Ref:
+        """As `Merger.lower`."""
+        builder, count = part.builder, x.shape[1] // self.tokens
+        cells = builder.reshape(f"{here}.cells", x, (count, self.tokens, self.hidden))
+        cells = builder.transpose(f"{here}.cells_turned", cells, (0, 2, 1))
+        x = builder.reshape(f"{here}.beside", cells, (*leading, count, self.hidden * self.tokens))
+        x = builder.linear(f"{here}.joined", x, roles.JOIN.name, roles.JOIN_BIAS.name)
+        x = builder.linear(f"{here}.projected", x, roles.MERGER_PROJECT.name)
+        x = self.norm.lower(builder, f"{here}.normed", x, (roles.MERGER_NORM, roles.MERGER_NORM_BIAS), None)
+        x = builder.function("Gelu", f"{here}.bent", x)
+        x = builder.silu_mul(f"{here}.gated", builder.linear(f"{here}.up", x, roles.MERGER_UP.name))
+        return builder.linear(name, x, roles.MERGER_DOWN.name)

@@ -28,12 +28,26 @@ def lower_tables(builder: GraphBuilder, slots: Sequence[Slot]) -> tuple[Ref, Ref
 def _rows(builder: GraphBuilder, table: str, slot: Slot, index: int) -> Ref:
     """[T, head_dim / 2] of a slot."""
     end = f"_batch_{index}" if index else ""
-    found = [
-        builder.gather(f"{table}.{axis}{end}", builder.weight(table), positions, 0)
-        for axis, positions in zip(_AXES, slot.axes, strict=True)
-    ]
+    if len(slot.axes) > 1:
+        found = [
+            builder.gather(f"{table}.{axis}{end}", builder.weight(table), positions, 0)
+            for axis, positions in zip(_AXES, slot.axes, strict=True)
+        ]
+    else:
+        found = _apart(builder, table, slot.axes[0], end)
     beside = builder.concat(f"{table}.axes{end}", found, 1)
     return builder.gather(f"{table}.row{end}", beside, builder.weight(ROPE_COLUMNS), 1)
+
+
+def _apart(builder: GraphBuilder, table: str, positions: Ref, end: str) -> list[Ref]:
+    """[T, head_dim / 2] along each axis, of positions [3, 1, T]."""
+    tokens = positions.shape[2]
+    flat = builder.reshape(f"{table}.positions{end}", positions, (len(_AXES) * tokens,))
+    rows = builder.gather(f"{table}.all{end}", builder.weight(table), flat, 0)
+    return [
+        builder.part(f"{table}.{axis}{end}", rows, 0, number * tokens, (number + 1) * tokens)
+        for number, axis in enumerate(_AXES)
+    ]
 
 
 def _joined(builder: GraphBuilder, table: str, rows: Sequence[Ref]) -> Ref:

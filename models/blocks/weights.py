@@ -20,6 +20,7 @@ class Weight:
         scale: Of a vector: what it is multiplied by.
         sections: Rows of what lies side by side in it, each of which devices share out by heads; `outputs` if empty.
         head_parts: Rows of one head that a checkpoint may have side by side in the first tensor, part by part.
+        turned: Of q, k and v: rows of a head, and how many of them turn.
         taps: Of a convolution, which each channel of `outputs` has.
         multiple: The rows of each tensor are padded with zeros to a multiple of this.
         factors: Of experts: a vector of the checkpoint that multiplies them, a number for each; no weight itself.
@@ -33,6 +34,7 @@ class Weight:
     scale: float = 1.0
     sections: tuple[int, ...] = ()
     head_parts: tuple[int, ...] = ()
+    turned: tuple[int, int] = (0, 0)
     taps: int | None = None
     multiple: int = 1
     factors: Role | None = None

@@ -250,7 +250,7 @@ class GraphBuilder(GraphValues):
 
     def reshape(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
         """The same elements in another shape."""
-        return self._op("Reshape", name, [x], tuple(shape))
+        return self._op("Reshape", name, [x], tuple(shape), dtype=x.dtype)
 
     def gather(self, name: str, x: Ref, indices: Ref, axis: int) -> Ref:
         """x[indices] along an axis; `indices` is int32 [n]."""

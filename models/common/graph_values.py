@@ -77,8 +77,9 @@ class GraphValues:
         operands: Sequence[Ref],
         shape: tuple[int, ...],
         attributes: dict[str, int | float | str] | None = None,
+        dtype: str | None = None,
     ) -> Ref:
-        result = self._value(name, "intermediate", self._tensor_dtype, shape)
+        result = self._value(name, "intermediate", dtype or self._tensor_dtype, shape)
         self._append(kind, operands, [result], attributes or {})
         return result
 

@@ -97,6 +97,26 @@ class Rows:
         return self._inner.read(self._start + start, self._start + stop)
 
 
+class PairsApart:
+    """Heads that turn in pairs of neighbours, as kernels want them: first elements of pairs, second ones, the rest."""
+
+    def __init__(self, inner: Matrix, head_dim: int, turned: int) -> None:
+        self.shape = inner.shape
+        self._inner, self._order = inner, pairs_apart(head_dim, turned)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        each = len(self._order)
+        first, last = start // each * each, -(-stop // each) * each
+        heads = self._inner.read(first, last).reshape(-1, each, self.shape[1])[:, self._order]
+        return heads.reshape(-1, self.shape[1])[start - first : stop - first]
+
+
+def pairs_apart(head_dim: int, turned: int) -> NDArray[np.int64]:
+    """Where the elements of a head come from, of which the first `turned` are pairs of neighbours."""
+    pairs = np.arange(turned).reshape(-1, 2)
+    return np.concatenate([pairs[:, 0], pairs[:, 1], np.arange(turned, head_dim)])
+
+
 class Stacked:
     """Matrices with equal K, one under the other."""
 

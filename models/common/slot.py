@@ -13,8 +13,8 @@ class Slot:
     """One batch slot: its lengths (int32 [1]) and, per layer, its caches [1, heads, C, D].
 
     `positions` (int32 [1, T]) are those of its tokens where the graph takes them; otherwise they begin at `valid`.
-    `axes` (three int32 [T]) are those along time, height and width instead, from which the graph makes rows of cos and
-    sin once. `deepstack` has by layer what is added to the hidden states after it, [B, T, H].
+    `axes` (three int32 [T], or one [3, 1, T]) are those along time, height and width instead, from which the graph
+    makes rows of cos and sin once. `deepstack` has by layer what is added to the hidden states after it, [B, T, H].
     `keys` and `values` have one for each layer with a cache. `linear_mask` [1, T] is 1 for tokens and 0 for padding;
     `carried` has by layer what linear attention takes from the run before, `carried_names` what it is to call what it
     gives to the next, and `carried_on` gets that: of each kind one, or one after each token.

@@ -15,12 +15,23 @@ from numpy.typing import NDArray
 
 from .checkpoint import TensorStore
 from .four_bit import FourBitCheckpoint
-from .matrix import Alternating, CodeMatrix, Matrix, RandomMatrix, Rows, Scaled, Stacked, TensorMatrix, ZeroPadded
+from .matrix import (
+    Alternating,
+    CodeMatrix,
+    Matrix,
+    PairsApart,
+    RandomMatrix,
+    Rows,
+    Scaled,
+    Stacked,
+    TensorMatrix,
+    ZeroPadded,
+)
 from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
 from .roles import SINKS, Role
 
-Merge: TypeAlias = Literal["stack", "alternate", "by_heads"]
+Merge: TypeAlias = Literal["stack", "alternate", "by_heads", "in_pairs"]
 Function: TypeAlias = Literal["same", "minus_exp"]
 
 
@@ -37,9 +48,11 @@ class LinearSpec:
         tensor_shapes: Their shapes.
         merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros;
             of one tensor, its halves. `by_heads` stacks them too, but the first has several parts head by head: the
-            first part of all heads comes first, then the other tensors, then the other parts.
+            first part of all heads comes first, then the other tensors, then the other parts. `in_pairs` stacks them
+            too; heads of all but the last turn in pairs of neighbours, which kernels want apart.
         sections: Rows of what devices share out by heads, side by side.
         head_parts: For `by_heads`: rows of each part of a head.
+        turned: For `in_pairs`: rows of a head, and how many of them turn.
         scale: What every number is multiplied by.
         factors: Of experts: the tensor with what each is multiplied by, too; empty without one.
         multiple: The rows of each tensor are padded with zeros to a multiple of this.
@@ -57,6 +70,7 @@ class LinearSpec:
     merge: Merge = "stack"
     sections: tuple[int, ...] = ()
     head_parts: tuple[int, ...] = ()
+    turned: tuple[int, int] = (0, 0)
     scale: float = 1.0
     multiple: int = 1
     factors: str = ""
@@ -223,6 +237,8 @@ class CheckpointTensors:
             rows = _padded(parts[0].shape[0], spec.merge, spec.multiple)
             first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
             return Alternating(first, second)
+        if spec.merge == "in_pairs":
+            parts = [*(PairsApart(part, *spec.turned) for part in parts[:-1]), parts[-1]]
         if spec.merge == "by_heads":
             packed, *others = parts
             ends = list(itertools.accumulate(spec.head_parts))

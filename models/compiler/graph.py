@@ -209,7 +209,8 @@ def _slot(
     """Adds the inputs of a batch slot."""
     contract = config.family.contract
     refs: dict[tuple[str, int | None], Ref] = {}
-    axes = tuple(_add_port(builder.input, port, (spec.tokens,), slot, dtype="int32") for port in contract.axes)
+    axis_shape = (spec.tokens,) if len(contract.axes) > 1 else (3, 1, spec.tokens)
+    axes = tuple(_add_port(builder.input, port, axis_shape, slot, dtype="int32") for port in contract.axes)
     for port in contract.per_slot:
         refs[port.role, None] = _add_port(builder.input, port, (1,), slot, dtype="int32")
     positions = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tcim_lite.hmm.weight_format import GROUP
 from tcim_lite.image_grid import table_corners
 
 from ..blocks import Deepstack
+from ..blocks.merger import GatedMerger
 from ..blocks.weights import Weight
 from ..common import encoder_roles as roles
 from ..common.errors import CompileError
@@ -176,11 +177,17 @@ def _weights(config: TowerConfig, profile: Profile) -> list[LinearSpec | VectorS
     for layer in range(config["depth"]):
         specs += specs_of((w for block in config.layer(layer) for w in block.weights()), tensors, profile, layer)
     if config.tower.last_norm:
-        last = config.tower.norm.weights(hidden, roles.LAST_NORM, roles.LAST_NORM_BIAS)
+        last = config.norm.weights(hidden, roles.LAST_NORM, roles.LAST_NORM_BIAS)
         specs += specs_of(last, tensors, profile, None)
     for index in range(len(config.stacked)):
         specs += specs_of(config.merger(stacked=True).weights(), tensors, profile, index)
-    return specs + specs_of(config.merger().weights(), tensors, profile, None)
+    merger = config.merger()
+    if isinstance(merger, GatedMerger):
+        (join,) = specs_of([merger.join], tensors, profile, None)
+        assert isinstance(join, LinearSpec)
+        side = config["spatial_merge_size"]
+        specs.append(replace(join, tensor_shapes=((config["out_hidden_size"], hidden, side, side),)))
+    return specs + specs_of(merger.weights(), tensors, profile, None)
 
 
 def _positions(config: TowerConfig) -> LinearSpec:

@@ -12,7 +12,7 @@ from tcim_lite.hmm import Graph, WeightEntry
 from tcim_lite.image_grid import patch_places, windows_of
 
 from ..blocks.encoder import EncoderPart, Windows
-from ..blocks.merger import Merger
+from ..blocks.merger import GatedMerger, Merger
 from ..common import encoder_roles as roles
 from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref
@@ -102,7 +102,7 @@ def build_tower(config: TowerConfig, profile: Profile, weights: Sequence[WeightE
     leading = () if config.windowed or spec.cut else (1,)
     places = None if order is None else builder.order("encoder.window_places", order)
 
-    def merge(merger: Merger, name: str, here: str, layer: int | None = None) -> Ref:
+    def merge(merger: Merger | GatedMerger, name: str, here: str, layer: int | None = None) -> Ref:
         """Tokens of the language model, in the order of the image."""
         if places is None:
             return merger.lower(part, x, leading, here, name, layer)
@@ -116,7 +116,7 @@ def build_tower(config: TowerConfig, profile: Profile, weights: Sequence[WeightE
             found.append(merge(config.merger(stacked=True), names[len(found)], f"encoder.stacks.{index}", index))
     if config.tower.last_norm:
         last = (roles.LAST_NORM, roles.LAST_NORM_BIAS)
-        x = config.tower.norm.lower(builder, "encoder.last_normed", x, last, None)
+        x = config.norm.lower(builder, "encoder.last_normed", x, last, None)
     found.insert(0, merge(config.merger(), OUTPUT, "encoder.merger"))
     return builder.build(dict.fromkeys(found))
 

@@ -121,7 +121,7 @@ def specs_of(
         named = (source.of(layer, expert) for expert in experts)
         names = tied if tied and source.transform == "tied" else tuple(itertools.chain(*named))
         merge: Merge = "stack"
-        if source.transform in ("alternate", "by_heads"):
+        if source.transform in ("alternate", "by_heads", "in_pairs"):
             merge = source.transform
         if weight.inputs is None:
             specs.append(
@@ -154,6 +154,7 @@ def specs_of(
             merge=merge,
             sections=weight.sections or weight.outputs,
             head_parts=weight.head_parts,
+            turned=weight.turned,
             scale=weight.scale,
             multiple=weight.multiple,
             factors="" if weight.factors is None else tensors[weight.factors].of(layer)[0],

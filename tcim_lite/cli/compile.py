@@ -138,8 +138,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         const="default",
         default=argparse.SUPPRESS,
         help="also write the vision tower, NAME_visual.hmm, for images of this height and width in pixels (448x448); "
-        "of Qwen2-VL NAME_visual_HxW.hmm for each of some sizes, such as 1036x1036,140x392 (eleven); of Qwen3.5 also "
-        "NAME_visual_mN.hmm for images of up to N tokens, such as 96,384 (96,196,384,704,1536); of MiniCPM-V two "
+        "of Qwen2-VL and GLM-OCR one for each of some sizes, such as 1036x1036,140x392 (eleven; 672x672); of Qwen3.5 "
+        "also NAME_visual_mN.hmm for images of up to N tokens, such as 96,384 (96,196,384,704,1536); of MiniCPM-V two "
         "graphs for images of up to so many patches (1536, 1600)",
     )
     vision.add_argument(

@@ -181,7 +181,7 @@ def _write_step(writer: DumpWriter, model: Model, rows: Mapping[str, Array], val
             writer.add("input", value.name, np.array([lengths[role]], np.int32))
         elif role in POSITIONS:
             positions = np.arange(valid, valid + value.shape[-1], dtype=np.int32)
-            writer.add("input", value.name, positions.reshape(value.shape))
+            writer.add("input", value.name, np.broadcast_to(positions, value.shape))
         elif role.startswith("deepstack"):
             writer.add("input", value.name, np.zeros(value.shape, value.dtype))
         elif value.kind == "input" and "input_1" in rows:

@@ -13,7 +13,7 @@ from ..llm import Masks, lanes_of
 from .folder import Array, DumpWriter, check_names
 
 # Roles of the positions of tokens: one, or three, which are equal for text.
-POSITIONS = ("position_ids", "time_position_ids", "height_position_ids", "width_position_ids")
+POSITIONS = ("position_ids", "time_position_ids", "height_position_ids", "width_position_ids", "axes_position_ids")
 
 
 class Watched:

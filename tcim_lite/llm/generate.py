@@ -195,9 +195,7 @@ class Generator(LanguageModel):
         """As `LanguageModel.decode`."""
         self._go_on(position, 1)
         self._lane.set_rows(self._decode, self._embedding[token].reshape(1, 1, -1))
-        value = np.array([position], np.int32)
-        for name in (self._lane.valid, *self._lane.positions):
-            self._decode.set_input(name, value)
+        self._lane.set_place(self._decode, np.array([position], np.int32))
         self._masks.set(position, 1)
         self._decode.run()
         self._decode.sync()

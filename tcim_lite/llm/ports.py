@@ -1,9 +1,10 @@
 """What the inputs of an LLM graph are for, by their names and order.
 
 Input 0 is the rows [B, T, H]. Then every slot has its lengths; its tokens' positions or masks, if it takes them; and
-its caches. Graphs of vision-language models have three positions before the lengths, along time, height and width, and
-may have deepstack inputs behind, shaped like the rows. Graphs with linear attention have a mask behind the lengths, and
-behind the caches what each run hands to the next: the outputs behind the logits, in the same order.
+its caches. Graphs of vision-language models have three positions before the lengths, along time, height and width, or
+all of them in one input, and may have deepstack inputs behind, shaped like the rows. Graphs with linear attention have
+a mask behind the lengths, and behind the caches what each run hands to the next: the outputs behind the logits, in the
+same order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ class Lane:
     Attributes:
         valid: Its tokens in the cache before a run, int32 [1].
         current: Its tokens in a run, int32 [1].
-        positions: None; one, int32 [1, T]; or three, int32 [T], along time, height and width.
+        positions: None; one, int32 [1, T]; or three, int32 [T], along time, height and width; or these
+            in one, [3, 1, T].
+        joined: They are three in one.
         masks: None; two [1, 1, T, S], of layers with a window and of the others; or the first alone.
         layer_inputs: None, or what layers take of the tokens, [1, T, layers, size].
         deepstack: What is added to the hidden states, [1, T, H]: zeros for text.
@@ -38,6 +41,7 @@ class Lane:
     caches: tuple[str, ...]
     linear_mask: str | None = None
     layer_inputs: str | None = None
+    joined: bool = False
     carried: tuple[str, ...] = ()
 
     def set_rows(self, module: Any, rows: np.ndarray[Any, Any]) -> None:
@@ -64,7 +68,15 @@ class Lane:
         """Sets the positions, if there are any, for tokens of text that follow `valid` others, for the next run."""
         for name in self.positions:
             shape = module.get_input_info(name).shape
-            module.set_input(name, np.arange(valid, valid + shape[-1], dtype=np.int32).reshape(shape))
+            positions = np.arange(valid, valid + shape[-1], dtype=np.int32)
+            module.set_input(name, np.ascontiguousarray(np.broadcast_to(positions, shape)))
+
+    def set_place(self, module: Any, valid: np.ndarray[Any, Any]) -> None:
+        """Sets the valid length, int32 [1], of a run of one token of text, and its positions, if there are any."""
+        for name in (self.valid, *(() if self.joined else self.positions)):
+            module.set_input(name, valid)
+        if self.joined:
+            module.set_input(self.positions[0], np.repeat(valid, 3).reshape(3, 1, 1))
 
     def set_linear_mask(self, module: Any, current: int) -> None:
         """Says which rows of the next run are tokens, the first `current` ones."""
@@ -106,14 +118,15 @@ def lanes_of(module: Any) -> list[Lane]:
 
 
 def _lane(names: list[str]) -> Lane:
-    axes = 3 if "_position_ids" in names[0] else 0
+    joined = names[0] == "position_ids"
+    axes = 3 if "_position_ids" in names[0] else int(joined)
     valid, current, *others = names[axes:]
     first = next((i for i, name in enumerate(others) if is_cache(name)), len(others))
     masks = tuple(name for name in others[:first] if "attention_mask" in name)
     linear = next((name for name in others[:first] if "linear_attn_mask" in name), None)
     inputs = next((name for name in others[:first] if name.startswith("per_layer_inputs")), None)
     rest = tuple(name for name in others[:first] if name not in masks and name not in (linear, inputs))
-    positions, deepstack = (tuple(names[:3]), rest) if axes else (rest, ())
+    positions, deepstack = (tuple(names[:axes]), rest) if axes else (rest, ())
     caches, carried = ([name for name in others[first:] if is_cache(name) == wanted] for wanted in (True, False))
     return Lane(
         valid=valid,
@@ -124,5 +137,6 @@ def _lane(names: list[str]) -> Lane:
         caches=tuple(caches),
         linear_mask=linear,
         layer_inputs=inputs,
+        joined=joined,
         carried=tuple(carried),
     )

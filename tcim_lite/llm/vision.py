@@ -96,7 +96,7 @@ class VisionTower:
     """
 
     def __init__(self, folder: Path, name: str, weights: Any = None):
-        pattern = re.compile(rf"{re.escape(name)}_visual(_m\d+|_\d+x\d+)?\.hmm")
+        pattern = re.compile(rf"{re.escape(name)}_visual(_m\d+|_\d+x\d+(x\d+)?)?\.hmm")
         paths = sorted(path for path in Path(folder).iterdir() if pattern.fullmatch(path.name))
         if not paths and (strips := sorted(Path(folder).glob(f"{glob.escape(name)}_visual_*x.hmm"))):
             raise FileNotFoundError(

@@ -26,6 +26,7 @@ from tcim_lite.models.families import FAMILIES
 SIZES = {
     "qwen3_vl": {"hidden_size": 1152, "num_heads": 16, "intermediate_size": 4304, "patch_size": 16},
     "qwen2_5_vl": {"hidden_size": 1280, "num_heads": 16, "intermediate_size": 3420, "patch_size": 14},
+    "glm_ocr": {"hidden_size": 1024, "num_heads": 16, "intermediate_size": 4096, "patch_size": 14},
     "qwen2_vl": {"embed_dim": 1280, "num_heads": 16, "mlp_ratio": 4, "patch_size": 14},
     "paddleocr_vl": {"hidden_size": 1152, "num_attention_heads": 16, "intermediate_size": 4304, "patch_size": 14},
     "qwen3_5": {"hidden_size": 1024, "num_heads": 16, "intermediate_size": 4096, "patch_size": 16},
@@ -36,6 +37,7 @@ CASES = [
     ("qwen2_5_vl", {"vision": "252x308"}, (252, 308)),
     ("qwen2_5_vl", {"vision": "252x308", "vision_mask": True}, (252, 308)),
     ("qwen2_vl", {"vision": "140x392"}, (140, 392)),
+    ("glm_ocr", {"vision": "140x392"}, (140, 392)),
     ("paddleocr_vl", {"vision": "224x168"}, (224, 168)),
     ("qwen3_5", {"vision": "96,196"}, (256, 320)),
     ("qwen3_5", {"vision": "224x160"}, (224, 160)),

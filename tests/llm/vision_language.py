@@ -17,7 +17,13 @@ torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 
 IMAGE_TOKEN = 300  # of the tiny vocabulary
-MODELS = {"qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen2_vl": "Qwen2VL", "paddleocr_vl": "PaddleOCRVL"}
+MODELS = {
+    "qwen3_vl": "Qwen3VL",
+    "qwen2_5_vl": "Qwen2_5_VL",
+    "qwen2_vl": "Qwen2VL",
+    "paddleocr_vl": "PaddleOCRVL",
+    "glm_ocr": "GlmOcr",
+}
 TOWERS = {**MODELS, "qwen3_5": "Qwen3_5"}
 MODELS |= {"qwen3_vl_moe": "Qwen3VLMoe"}  # with the tower of Qwen3-VL
 _KINDS = {**TOWERS, **MODELS}
@@ -111,8 +117,11 @@ def run(module: Any, prompt: Prompt, first: int, count: int) -> np.ndarray:
         return np.concatenate([part, np.zeros((length - count, *part.shape[1:]), part.dtype)])
 
     module.set_input(module.get_input_name(0), padded(prompt.rows)[None])
-    for name, values in zip(lane.positions, prompt.positions, strict=True):
-        module.set_input(name, padded(values).astype(np.int32))
+    if lane.joined:
+        module.set_input(lane.positions[0], np.stack([padded(values) for values in prompt.positions])[:, None])
+    else:
+        for name, values in zip(lane.positions, prompt.positions, strict=True):
+            module.set_input(name, padded(values).astype(np.int32))
     lane.clear_deepstack(module)
     for name, values in zip(lane.deepstack, prompt.deepstack, strict=False):
         module.set_input(name, padded(values)[None])

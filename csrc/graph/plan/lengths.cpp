@@ -13,8 +13,11 @@ namespace {
 
 void check_live_positions(const PositionRule& rule, const Graph& graph, const IntegerInputs& integers) {
   const int64_t current = rule.current == kNoValue ? rule.tokens : *integers(rule.current, 1);
-  const int32_t* const positions = integers(rule.positions, rule.tokens);
-  for (int64_t token = 0; token < std::min(current, rule.tokens); ++token) {
+  const int32_t* const all = integers(rule.positions, rule.axes * rule.tokens);
+  const int64_t live = std::min(current, rule.tokens);
+  for (int64_t index = 0; index < rule.axes * live; ++index) {
+    const int64_t token = index % live;
+    const int32_t* const positions = all + index / live * rule.tokens;
     if (positions[token] >= 0 && positions[token] < rule.rows) continue;
     const Value& input = graph.values[rule.positions];
     if (input.role.name == kHeadRole)

@@ -32,9 +32,9 @@ struct LengthRule {
 // Positions of tokens, or the number of a head, by which a graph reads rows of a table: those of live tokens are
 // checked before a run.
 struct PositionRule {
-  uint32_t positions;  // value id: int32 [tokens]
+  uint32_t positions;  // value id: int32 [tokens], or [axes, 1, tokens]
   uint32_t current;    // value id of the slot's length; kNoValue: all tokens are live
-  int64_t tokens, rows;
+  int64_t axes, tokens, rows;
 };
 
 struct Plan {

@@ -197,15 +197,20 @@ void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t cont
 }
 
 void PlanBuilder::add_position_rule(uint32_t positions, int64_t rows) {
+  for (const Op& op : graph_.ops) {  // positions of all axes in one input are read as a row
+    if (op.kind == OpKind::Reshape && op.outputs[0] == positions) positions = op.inputs[0];
+  }
   const Value& input = value(positions);
-  if (input.kind != ValueKind::Input || !(is_axis_role(input.role.name) || input.role.name == kHeadRole)) return;
+  const std::string_view role = input.role.name;
+  if (input.kind != ValueKind::Input || !(is_axis_role(role) || role == kHeadRole || role == kAxesRole)) return;
   const auto is_same = [&](const PositionRule& rule) { return rule.positions == positions && rule.rows == rows; };
   if (std::any_of(plan_.positions.begin(), plan_.positions.end(), is_same)) return;
   const auto current = std::find_if(graph_.inputs.begin(), graph_.inputs.end(), [&](uint32_t id) {
     return value(id).role.name == "current_length" && value(id).role.slot == input.role.slot;
   });
+  const int64_t axes = input.shape.size() == 3 ? input.shape[0] : 1;
   plan_.positions.push_back(
-      {positions, current == graph_.inputs.end() ? kNoValue : *current, num_elements(input.shape), rows});
+      {positions, current == graph_.inputs.end() ? kNoValue : *current, axes, num_elements(input.shape) / axes, rows});
 }
 
 Plan build_plan(const Graph& graph, Numerics numerics, Joins joins, const OwnForms& own_forms) {

@@ -134,8 +134,7 @@ class Stage:
                 self._lengths[slot] = -1
                 value = self._values[slot]
                 value[0] = length
-                for name in (lane.valid, *lane.positions):
-                    self.decode.set_input(name, value)
+                lane.set_place(self.decode, value)
                 self._masks.set(length, 1, slot)
                 self._lengths[slot] = length
             # What is masked leaves the states as they are.
