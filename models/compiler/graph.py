@@ -58,7 +58,9 @@ def build_graph(
         x = builder.input(residual_name(first_block - 1), (*rows, config.hidden_size), role=Role("hidden"))
     else:
         x = _add_port(builder.input, embeddings, (*rows, config.source_size or config.table_shape[1]))
-    given = {port.role: _add_port(builder.input, port, (*rows, *_of_row(config, port))) for port in others}
+    given: dict[str, Ref] = {
+        port.role: _add_port(builder.input, port, (*rows, *_of_row(config, port))) for port in others
+    }
     slots = [_slot(builder, config, slot, layers, spec, context_length, shard) for slot in range(spec.batch)]
     number = None
     if contract.head_number is not None:

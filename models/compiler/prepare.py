@@ -213,7 +213,7 @@ def _unused_tensors(
     used |= {config.family.tensor(role) for role in beside}
     # Old checkpoints carry the RoPE frequencies, which are computed here. A layer of multi-token prediction is used if
     # it is asked for; whoever compiles models that speak knows their tensors.
-    known = VOICE if config.hidden_after is not None else ()
+    known: tuple[str, ...] = VOICE if config.hidden_after is not None else ()
     if MTP_JOIN in config.family.tensors:
         known = ("mtp.",)
     unused = [
