@@ -5,11 +5,12 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import axes_in_blocks, no_window
-from ..dense import KEYS, TENSORS, all_heads, hidden_per_head
+from ..dense import TENSORS
 from ..family import Family
 from ..model_config import ModelConfig
 from ..towers.paddleocr import PADDLEOCR_VL
 from ..vision_language import CONTRACT, TINY
+from . import ernie4_5
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -23,15 +24,7 @@ FAMILY = Family(
     title="PaddleOCR-VL",
     models="PaddleOCR-VL 0.9B, 1.6",
     has="`use_bias` on all Linears; positions in time, height and width, `mrope_section` in blocks",
-    keys=(
-        *KEYS,
-        Key("num_key_value_heads", absent=2, null=all_heads),
-        Key("head_dim", absent=128, null=hidden_per_head),
-        Key("rms_norm_eps", "number", absent=1e-5),
-        Key("max_position_embeddings", absent=131072),
-        Key("tie_word_embeddings", "flag", absent=True),
-        Key("use_bias", "flag", absent=False),
-    ),
+    keys=(*ernie4_5.KEYS, Key("use_bias", "flag", absent=False)),
     window=no_window,
     layer=_layer,
     tensors=TENSORS,

@@ -64,6 +64,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("laguna", {"num_attention_heads_per_layer": [6, 5]}, "6, 5., expected multiples of num_key_value_heads=2"),
         ("laguna", {"num_attention_heads_per_layer": 6}, "num_attention_heads_per_layer must be a list of positive"),
         ("laguna", {"moe_router_logit_softcapping": 5.0}, "moe_router_logit_softcapping=5.0 is not supported"),
+        ("ernie4_5", {"use_bias": True}, "use_bias=True is not supported; ERNIE 4.5 dense is compiled with False only"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers has 1 numbers, expected one for each of 2"),
         ("smollm3", {"no_rope_layers": [True, False]}, "no_rope_layers must be a list of layers"),
     ],

@@ -1,0 +1,43 @@
+"""ERNIE 4.5 dense: Llama's layers, whose heads turn in pairs of neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..blocks import Attention, Block, Mlp
+from ..common import roles
+from ..common.config_keys import Key, Only
+from ..common.config_rules import no_window
+from ..dense import CONTRACT, TENSORS, TINY, all_heads, hidden_per_head
+from ..dense import KEYS as DENSE_KEYS
+from ..family import Family
+from ..model_config import ModelConfig
+
+KEYS = (
+    *DENSE_KEYS,
+    Key("num_key_value_heads", absent=2, null=all_heads),
+    Key("head_dim", absent=128, null=hidden_per_head),
+    Key("rms_norm_eps", "number", absent=1e-5),
+    Key("max_position_embeddings", absent=131072),
+    Key("tie_word_embeddings", "flag", absent=True),
+)
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    return Attention(), Mlp()
+
+
+FAMILY = Family(
+    model_type="ernie4_5",
+    architecture="Ernie4_5ForCausalLM",
+    title="ERNIE 4.5 dense",
+    models="ERNIE 4.5 0.3B",
+    has="as Llama; heads turn in pairs of neighbours",
+    keys=(*KEYS, Only("use_bias", False)),
+    window=no_window,
+    layer=_layer,
+    tensors={**TENSORS, roles.QKV: replace(TENSORS[roles.QKV], transform="in_pairs")},
+    contract=CONTRACT,
+    rope_theta=500000.0,
+    tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
+)
