@@ -20,6 +20,7 @@ os.environ["TCIM_LITE_DEVICE_NUM"] = "2"
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Generator, Package, load_pair
+from tcim_lite.llm.engine import Slots
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES
 
@@ -140,6 +141,34 @@ def compare_mtp(package: Package, quant: str) -> bool:
     return good
 
 
+def compare_slots(package: Package, quant: str) -> bool:
+    """Slots with states of linear attention: some take no part in a step, and go on where they were."""
+    both = []
+    for device, kind in ((1, "cpu"), (0, "cuda")):
+        os.environ["TCIM_LITE_DEVICE"] = kind
+        slots = Slots.open(package, devices=[device])
+        slots.alone_by_prefill = False
+        both.append(slots)
+    tokens = np.random.default_rng(4).integers(0, CONFIG["vocab_size"], (3, 160)).tolist()
+    worst = 0.0
+
+    def judge(ours: np.ndarray, theirs: np.ndarray) -> None:
+        nonlocal worst
+        difference = np.abs(np.float32(ours) - np.float32(theirs)).max()
+        worst = np.maximum(worst, difference / np.abs(np.float32(ours)).max())
+
+    for slot, length in enumerate((120, 7, 128)):
+        judge(*(slots.prefill(slot, tokens[slot][:length]) for slots in both))
+    for step in range(24):
+        at_work = [slot for slot in range(3) if (step + slot) % 3 or step > 12]
+        chosen = {slot: tokens[slot][len(both[0].tokens[slot])] for slot in at_work}
+        ours, theirs = (slots.decode(chosen)[at_work] for slots in both)
+        judge(ours, theirs)
+    good = bool(worst <= LIMITS[quant])
+    print(f"{package.name} {quant}, slots: logits within {worst:.2e} (limit {LIMITS[quant]})")
+    return good
+
+
 def soak(package: Package, steps: int) -> bool:
     gpu = generator(package, 0, "cuda")
 
@@ -181,6 +210,7 @@ def main() -> None:
     good &= compare(package_of(args.folder, "float16", "qwen3_5"), "float16")  # states of 16 bits
     for family, quant in (("qwen3_5", "float32"), ("qwen3_5", "float16"), ("qwen3_5_moe", "float32")):
         good &= compare_mtp(package_of(args.folder / "mtp", quant, family, mtp=True), quant)
+    good &= compare_slots(package_of(args.folder / "slots", "float32", "qwen3_5", batch=3), "float32")
     forms = package_of(args.folder / "forms", "float32", "qwen3_5", split_conv=True, recurrent_in_place=True)
     good &= compare(forms, "float32")
     for family in ("gpt_oss", "laguna"):
