@@ -90,7 +90,7 @@ class Attention:
         else:
             yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden, turned=(head_dim, config.rotary_dim))
         if self.qkv_bias:
-            yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows))
+            yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows), turned=(head_dim, config.rotary_dim))
         if self.qk_norm:
             yield Weight(roles.Q_NORM, (head_dim,))
             if self.has_cache:

@@ -26,6 +26,7 @@ from .matrix import (
     Stacked,
     TensorMatrix,
     ZeroPadded,
+    pairs_apart,
 )
 from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
@@ -117,6 +118,7 @@ class VectorSpec:
     function: Function = "same"
     taps: int | None = None
     multiple: int = 1
+    turned: tuple[int, int] = (0, 0)
 
     @property
     def name(self) -> str:
@@ -150,7 +152,7 @@ def merged_length(lengths: Sequence[int], merge: Merge, multiple: int = 1) -> in
 
 def _merged_vector(parts: Sequence[NDArray[np.float32]], merge: Merge, multiple: int) -> NDArray[np.float32]:
     padded = [np.pad(part, (0, _padded(len(part), merge, multiple) - len(part))) for part in parts]
-    if merge == "stack":
+    if merge != "alternate":
         return np.concatenate(padded)
     return np.stack([part.reshape(-1, BLOCK) for part in padded], axis=1).reshape(-1)
 
@@ -201,6 +203,9 @@ class CheckpointTensors:
         parts = [_FUNCTIONS[spec.function](self._checkpoint.read(name)) for name in spec.tensors]
         if spec.taps is not None:
             return np.ascontiguousarray(np.concatenate(parts).reshape(-1, spec.taps).T)
+        if spec.merge == "in_pairs":
+            order = pairs_apart(*spec.turned)
+            parts = [*(part.reshape(-1, len(order))[:, order].reshape(-1) for part in parts[:-1]), parts[-1]]
         each = len(spec.lengths)
         merged = [_merged_vector(parts[at : at + each], spec.merge, spec.multiple) for at in range(0, len(parts), each)]
         return (np.stack(merged).reshape(spec.shape) + np.float32(spec.offset)) * np.float32(spec.scale)

@@ -137,6 +137,7 @@ def specs_of(
                     offset=source.offset,
                     function=source.function,
                     taps=weight.taps,
+                    turned=weight.turned,
                     multiple=weight.multiple,
                 )
             )

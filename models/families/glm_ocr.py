@@ -1,4 +1,4 @@
-"""GLM-OCR: norms before and behind attention and MLP, heads that turn in pairs of neighbours, three positions."""
+"""GLM-OCR: the layers of GLM-4, with three positions for each token."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from dataclasses import replace
 
 from .. import dense
 from ..blocks import Attention, Block, Mlp
-from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import axes_in_blocks, no_window
 from ..contract import Port
-from ..family import Family, Tensors
+from ..family import Family
 from ..model_config import ModelConfig
 from ..towers.glm import GLM_OCR
 from ..vision_language import TINY
-
-_LAYER = "model.layers.{layer}"
+from . import glm4
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -27,8 +25,7 @@ FAMILY = Family(
     architecture="GlmOcrForConditionalGeneration",
     title="GLM-OCR",
     models="GLM-OCR",
-    has="norms before and behind attention and MLP; heads turn in pairs of neighbours, in part by "
-    "`partial_rotary_factor`; positions in time, height and width in one input, `mrope_section` in blocks",
+    has="as GLM-4, without biases; positions in time, height and width in one input, `mrope_section` in blocks",
     keys=(
         *dense.KEYS,
         Key("rms_norm_eps", "number", absent=1e-5),
@@ -36,13 +33,7 @@ FAMILY = Family(
     ),
     window=no_window,
     layer=_layer,
-    tensors={
-        **dense.TENSORS,
-        roles.QKV: replace(dense.TENSORS[roles.QKV], transform="in_pairs"),
-        roles.ATTENTION_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_self_attn_layernorm.weight",)),
-        roles.GATE_UP: Tensors("alternate", (f"{_LAYER}.mlp.gate_up_proj.weight",)),
-        roles.MLP_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_mlp_layernorm.weight",)),
-    },
+    tensors=glm4.FAMILY.tensors,
     contract=replace(dense.CONTRACT, axes=(Port("axes_position_ids", "position_ids", ""),)),
     axes=axes_in_blocks,
     rotary=1.0,

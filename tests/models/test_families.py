@@ -65,6 +65,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("laguna", {"num_attention_heads_per_layer": 6}, "num_attention_heads_per_layer must be a list of positive"),
         ("laguna", {"moe_router_logit_softcapping": 5.0}, "moe_router_logit_softcapping=5.0 is not supported"),
         ("ernie4_5", {"use_bias": True}, "use_bias=True is not supported; ERNIE 4.5 dense is compiled with False only"),
+        ("glm4", {"partial_rotary_factor": 0.01}, "partial_rotary_factor=0.01 turns 0 of 64 elements"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers has 1 numbers, expected one for each of 2"),
         ("smollm3", {"no_rope_layers": [True, False]}, "no_rope_layers must be a list of layers"),
     ],

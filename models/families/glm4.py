@@ -1,0 +1,56 @@
+"""GLM-4: norms before and behind attention and MLP, heads of which a part turns in pairs of neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..blocks import Attention, Block, Mlp
+from ..common import roles
+from ..common.config_keys import Key
+from ..common.config_rules import no_window
+from ..dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
+from ..family import Family, Tensors
+from ..model_config import ModelConfig
+
+_LAYER = "model.layers.{layer}"
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    return Attention(qkv_bias=config.flags["attention_bias"], out_norm=True), Mlp(out_norm=True)
+
+
+FAMILY = Family(
+    model_type="glm4",
+    architecture="Glm4ForCausalLM",
+    title="GLM-4",
+    models="GLM-4 and GLM-Z1 0414, 9B, 32B",
+    has="norms before and behind attention and MLP; heads turn in pairs of neighbours, in part by "
+    "`partial_rotary_factor`; `attention_bias` on q, k, v",
+    keys=(
+        *KEYS,
+        Key("head_dim", absent=128, null=hidden_per_head),
+        Key("rms_norm_eps", "number", absent=1.5625e-7),
+        Key("max_position_embeddings", absent=131072),
+        Key("attention_bias", "flag", absent=True),
+    ),
+    window=no_window,
+    layer=_layer,
+    tensors={
+        **TENSORS,
+        **{role: replace(TENSORS[role], transform="in_pairs") for role in (roles.QKV, roles.QKV_BIAS)},
+        roles.ATTENTION_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_self_attn_layernorm.weight",)),
+        roles.GATE_UP: Tensors("alternate", (f"{_LAYER}.mlp.gate_up_proj.weight",)),
+        roles.MLP_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_mlp_layernorm.weight",)),
+    },
+    contract=CONTRACT,
+    rotary=0.5,
+    tiny={
+        **TINY,
+        "head_dim": 64,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "attention_bias": True,
+        "partial_rotary_factor": 0.5,
+        "pad_token_id": None,  # transformers' default is beyond the vocabulary
+    },
+)
