@@ -46,7 +46,7 @@ class OnnxOptions:
         shapes: Of inputs, by name, whose file leaves extents open.
         images: Inputs that are fed with uint8 YUV images, by name.
         ends: Values that are the outputs instead of the file's; none: the file's are.
-        begins: Values that are inputs; what they are made of is left out.
+        begins: Values that are the first inputs; what they are made of is left out.
         constants: Numbers of inputs that are constants instead, by name; one number fills an input.
     """
 

@@ -71,8 +71,8 @@ def read(
         shapes: Of inputs whose file leaves extents open.
         batch: Extent of axis 0 of every input whose file leaves it open.
         ends: Values that are the outputs instead of the file's.
-        begins: Values that are inputs instead of those that they are made of. With `ends` or `begins`, inputs that
-            nothing reads any more are left out.
+        begins: Values that are inputs instead of those that they are made of, before the other inputs. With `ends` or
+            `begins`, inputs that nothing reads any more are left out.
         fixed: Numbers of inputs of the file that are constants instead; one number fills an input.
 
     Raises:
@@ -103,7 +103,7 @@ def read(
         raise UnsupportedNodeError("the graph has sparse initialisers, which are not supported")
     _check_values("--begin-at", begins, nodes)
     _check_values("--end-at", ends, nodes)
-    given = [*(info for info in free if info.name not in constants), *begun(model, begins)]
+    given = [*begun(model, begins), *(info for info in free if info.name not in constants)]
     for node in nodes:
         node.outputs = ["" if name in begins else name for name in node.outputs]
     names = {info.name for info in given}

@@ -188,7 +188,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="VALUE",
         action="append",
         default=argparse.SUPPRESS,
-        help="begin the model at this value: an input; --shape may give its shape; repeatable",
+        help="begin the model at this value: an input, before the file's; --shape may give its shape; repeatable",
     )
     network.add_argument(
         "--check", action="store_true", help="count the ops and name those that are not supported; write nothing"

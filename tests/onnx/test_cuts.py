@@ -110,3 +110,37 @@ def test_a_model_may_begin_at_a_value_inside(make_model, tmp_path):
     assert module.get_output("y").numpy().tolist() == [[[6] * 2] * 3] * 4
     compile_onnx(OnnxOptions(**options, begins=("turned", "pixels"), shapes={"pixels": (4, 3, 2)}))
     assert inputs_of(tmp_path / "out") == {"turned": (1, 2), "pixels": (4, 3, 2)}
+
+
+def test_a_vocoder_in_two_parts_is_called_as_the_vendor_calls_it(make_model, tmp_path):
+    """Its programs give spectra to input 0 of the second part, and bind to it the first part's input by name."""
+    nodes = [
+        ("ReduceSum", ["mel", "steps"], ["source"], {"keepdims": 0}),
+        ("Reshape", ["source", "shape"], ["spectrum"], {}),
+        ("ReduceSum", ["spectrum", "parts"], ["power"], {"keepdims": 0}),
+        ("MatMul", ["mel", "power"], ["samples"], {}),
+    ]
+    constants = {"steps": np.array([2]), "shape": np.array([1, 4, 3, 2]), "parts": np.array([3])}
+    path = tmp_path / "hift.onnx"
+    path.write_bytes(make_model(nodes, {"mel": (1, 24, 4)}, ["samples"], constants).SerializeToString())
+    common = {"model": path, "output": tmp_path, "quant": "float16"}
+    compile_onnx(OnnxOptions(**common, name="part1", ends=("source",)))
+    compile_onnx(OnnxOptions(**common, name="part2", begins=("spectrum",), shapes={"spectrum": (1, 4, 3, 2)}))
+
+    manager = rt.WeightManager(rt.DevManager([0], "Xh2HalBackend"))
+    part1 = rt.load(tmp_path / "part1.hmm", option=rt.Option(manager))
+    mel = part1.get_input_name(0)
+    option = rt.Option(manager)
+    option.set_dummy_tensors([mel])
+    part2 = rt.load(tmp_path / "part2.hmm", option=option)
+    part2.set_input(mel, part1.get_dev_input(mel))
+    spectra = part2.get_input_name(0)
+    assert tuple(part2.get_input_info(spectra).shape) == (1, 4, 3, 2)
+    features = np.arange(96, dtype=np.float16).reshape(1, 24, 4) / 16
+    values = np.arange(24, dtype=np.float16).reshape(1, 4, 3, 2)
+    part1.set_input(mel, features)
+    part1.run(sync=True)
+    np.testing.assert_array_equal(part1.get_output("source").numpy(), features.sum(2))
+    part2.set_input(spectra, values)
+    part2.run(sync=True)
+    np.testing.assert_allclose(part2.get_output("samples").numpy(), features @ values.sum(3), rtol=2e-3)
