@@ -166,6 +166,41 @@ def test_chunks_and_their_states_are_those_of_the_modules(codec, config):
         valid = min(networks.WINDOW, valid + count)
 
 
+def test_states_may_stay_on_the_device(config):
+    """As in the vendor's program in C++: the outputs of a step are the inputs of the next, also of a second sound."""
+    codes = drawn(3 * CHUNK).transpose(0, 2, 1)
+    module = Module.load(onnx_bytes(streamed_codec(config, CHUNK)))
+    names = [module.get_input_name(at) for at in range(module.get_num_inputs())]
+    outputs = [module.get_output_name(at) for at in range(module.get_num_outputs())]
+    states = [*names[1:4], *names[7:]]
+
+    def zeros(name: str) -> np.ndarray:
+        info = module.get_input_info(name)
+        return np.zeros(info.shape, info.dtype)
+
+    def sound(on_device: bool) -> np.ndarray:
+        found, heard = {}, []
+        for name in states:
+            module.set_input(name, zeros(name))
+            found[name] = module.get_dev_input(name) if on_device else zeros(name)
+        for begin in range(0, codes.shape[1], CHUNK):
+            valid = min(networks.WINDOW, begin)
+            module.set_input(names[0], codes[:, begin : begin + CHUNK])
+            for name, number in zip(names[4:7], (begin + CHUNK == codes.shape[1], valid, CHUNK), strict=True):
+                module.set_input(name, np.array([number], module.get_input_info(name).dtype))
+            for name, state in found.items():
+                (module.set_dev_input if on_device else module.set_input)(name, state)
+            module.run(True)
+            heard.append(module.get_output(outputs[0]).numpy().copy())
+            for name, output in zip(states, outputs[2:], strict=True):
+                found[name] = module.get_dev_output(output) if on_device else module.get_output(output).numpy().copy()
+        return np.concatenate(heard, -1)
+
+    want = sound(on_device=False)
+    for _ in range(2):
+        assert np.array_equal(sound(on_device=True), want)
+
+
 def test_a_package_of_a_whole_checkpoint_has_the_codec(codec, tmp_path):
     from qwen3_tts_checkpoint import Oracle
 
