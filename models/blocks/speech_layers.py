@@ -92,7 +92,7 @@ class Projections:
         pair = getattr(self.roles, which)
         flat = linear(builder, f"{name}.{which}_flat", x, pair, layer, bias=which != "k" or self.k_bias)
         shape = (windows, x.shape[0] // windows, self.heads, self.head_dim)
-        apart = builder.reshaped(f"{name}.{which}_heads", flat, shape)
+        apart = builder.reshape(f"{name}.{which}_heads", flat, shape)
         if tables is not None and which != "v":
             apart = builder.rope_by_rows(f"{name}.{which}_rotated", apart, *tables)
         return builder.transpose(result or f"{name}.{which}", apart, (0, 2, 1, 3))
@@ -101,9 +101,7 @@ class Projections:
         """x plus what rows of scores, [W, heads, T, S], take of v, [W, heads, S, head_dim]."""
         mixed = builder.mat_mul(f"{name}.mix", builder.softmax(f"{name}.softmax", scores), v)
         apart = builder.transpose(f"{name}.mix_rows", mixed, (0, 2, 1, 3))
-        out = linear(
-            builder, f"{name}.out", builder.reshaped(f"{name}.mix_flat", apart, x.shape), self.roles.out, layer
-        )
+        out = linear(builder, f"{name}.out", builder.reshape(f"{name}.mix_flat", apart, x.shape), self.roles.out, layer)
         return builder.add(f"{name}.sum", x, out)
 
 

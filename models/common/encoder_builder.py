@@ -41,13 +41,6 @@ class EncoderBuilder(GraphBuilder):
             "Conv", name, operands, (number, operands[1].shape[0], height // side, width // side), attributes
         )
 
-    def part(self, name: str, x: Ref, axis: int, start: int, stop: int) -> Ref:
-        """Elements start..stop of an axis, as a copy."""
-        assert 0 <= start < stop <= x.shape[axis], (name, x.shape, start, stop)
-        starts = ",".join(str(start if index == axis else 0) for index in range(len(x.shape)))
-        shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
-        return self._moved("StridedSlice", name, [x], shape, {"starts": starts, "steps": ",".join("1" * len(shape))})
-
     def expand(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
         """x repeated along its axes of 1."""
         return self._moved("Expand", name, [x], tuple(shape), {})
@@ -56,10 +49,6 @@ class EncoderBuilder(GraphBuilder):
         """As `gather`, of integers too."""
         shape = (*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :])
         return self._moved("Gather", name, [x, indices], shape, {"axis": axis})
-
-    def reshaped(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
-        """As `reshape`, of integers too."""
-        return self._moved("Reshape", name, [x], tuple(shape), {})
 
     def order(self, name: str, x: Ref) -> Ref:
         """int32 [n] -> where the smallest, the next and so on are: the inverse of a permutation."""

@@ -240,13 +240,14 @@ class GraphBuilder(GraphValues):
 
     def part(self, name: str, x: Ref, axis: int, start: int, stop: int) -> Ref:
         """Elements start..stop of any axis, copied."""
+        assert 0 <= start < stop <= x.shape[axis], (name, x.shape, start, stop)
         starts, steps = [start if at == axis else 0 for at in range(len(x.shape))], [1] * len(x.shape)
         shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
         attributes: dict[str, int | float | str] = {
             "starts": ",".join(map(str, starts)),
             "steps": ",".join(map(str, steps)),
         }
-        return self._op("StridedSlice", name, [x], shape, attributes)
+        return self._op("StridedSlice", name, [x], shape, attributes, x.dtype)
 
     def reshape(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
         """The same elements in another shape."""

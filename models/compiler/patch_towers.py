@@ -105,7 +105,7 @@ class PatchPlan:
         pooling = builder.input("pooling_matrix", (1, self.tokens, patches))
         ids = builder.input("pixel_position_ids", (1, patches, 2), "int32")
         columns, rows = (builder.part(f"encoder.{axis}_part", ids, 2, axis, axis + 1) for axis in range(2))
-        places = [builder.reshaped(f"encoder.{i}_places", part, (patches,)) for i, part in enumerate((columns, rows))]
+        places = [builder.reshape(f"encoder.{i}_places", part, (patches,)) for i, part in enumerate((columns, rows))]
         x = builder.linear("encoder.patches", pixels, roles.PATCHES.name, roles.PATCHES_BIAS.name)
         for table, where in zip(_PLACES, places, strict=True):
             found = builder.gather(f"{table}.of_patches", builder.weight(table), where, 0)

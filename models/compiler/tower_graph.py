@@ -204,7 +204,7 @@ def _any_image(builder: EncoderBuilder, config: TowerConfig, capacity: int) -> t
     x = _embedded(builder, config, patches)
     hidden = config["hidden_size"]
     # [T, 1, 4] x [T, 4, H]: the four positions around each patch, by what they count
-    by_patch = builder.reshaped(
+    by_patch = builder.reshape(
         "encoder.corners", builder.transpose("encoder.corners_turned", ids, (1, 0)), (4 * capacity,)
     )
     table = builder.chosen("encoder.corner_rows", builder.weight(roles.POSITIONS.name), by_patch, 0)
@@ -215,7 +215,7 @@ def _any_image(builder: EncoderBuilder, config: TowerConfig, capacity: int) -> t
     positions = builder.mat_mul("encoder.position", shares, corners)
     x = builder.add("encoder.placed", x, builder.reshape("encoder.positions_flat", positions, x.shape))
     rows, columns = (
-        builder.reshaped(
+        builder.reshape(
             f"encoder.{name}", builder.part(f"encoder.{name}_part", places, 0, index, index + 1), (capacity,)
         )
         for index, name in enumerate(("rows", "columns"))

@@ -36,12 +36,12 @@ class SpeechBuilder(EncoderBuilder):
     def rows_of_sound(self, features: Ref, hidden: int) -> Ref:
         """[1, bins, n] -> [n / 2, hidden]: two convolutions along time, the second of every second frame."""
         _, bins, frames = features.shape
-        x = self.reshaped("encoder.mel", features, (1, bins, 1, frames))
+        x = self.reshape("encoder.mel", features, (1, bins, 1, frames))
         for number, stride in ((1, 1), (2, HALVED)):
             conv = roles.CONVS[number - 1]
             x = self.conv(f"encoder.conv{number}", x, conv.weight.name, conv.bias.name, (1, 3), (1, stride))
             x = self.function("Gelu", f"encoder.conv{number}_gelu", x)
-        return self.transpose("encoder.rows", self.reshaped("encoder.columns", x, (hidden, x.shape[3])), (1, 0))
+        return self.transpose("encoder.rows", self.reshape("encoder.columns", x, (hidden, x.shape[3])), (1, 0))
 
     def integers(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
         """`Add`, `Sub`, `Mul`, `Div`, `Max`, `Less` or `Equal` of int32 tensors [m, n], which repeat to each other."""

@@ -137,7 +137,7 @@ class GlmSound:
         for layer in range(self["num_hidden_layers"]):
             x = self.layer.lower(builder, x, layer, tables=tables)
         x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
-        x = builder.reshaped("encoder.beside", x, (1, self.rows // self.beside, self["intermediate_size"]))
+        x = builder.reshape("encoder.beside", x, (1, self.rows // self.beside, self["intermediate_size"]))
         x = linear(builder, "encoder.projected", x, roles.PROJECTOR[0])
         x = builder.function("Gelu", "encoder.projected_gelu", x)
         return builder.build({linear(builder, "audio_embeds", x, roles.PROJECTOR[1]): None})

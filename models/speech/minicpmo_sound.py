@@ -99,9 +99,9 @@ class SoundOfOmni:
         x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
         x = builder.function("Relu", "encoder.bent", linear(builder, "encoder.projected", x, roles.PROJECTOR[0]))
         x = linear(builder, "encoder.of_prompt", x, roles.PROJECTOR[1])
-        beside = builder.reshaped("encoder.beside", x, (rows // step, step, self.width))
+        beside = builder.reshape("encoder.beside", x, (rows // step, step, self.width))
         means = builder.mean("encoder.means", builder.transpose("encoder.turned", beside, (0, 2, 1)))
-        return builder.build({builder.reshaped("audio_embeds", means, (1, rows // step, self.width)): None})
+        return builder.build({builder.reshape("audio_embeds", means, (1, rows // step, self.width)): None})
 
 
 def read_omni_sound(raw: Mapping[str, Any], width: int) -> SoundOfOmni:

@@ -174,18 +174,18 @@ class SoundConfig:
         chunks = self.frames // self.chunk
         x, told = _chunk(builder, self) if self.chunked else _sound(builder, self)
         x = builder.transpose(
-            "encoder.chunks", builder.reshaped("encoder.cut", x, (bins, chunks, self.chunk)), (1, 0, 2)
+            "encoder.chunks", builder.reshape("encoder.cut", x, (bins, chunks, self.chunk)), (1, 0, 2)
         )
-        x = builder.reshaped("encoder.planes", x, (chunks, 1, bins, self.chunk))
+        x = builder.reshape("encoder.planes", x, (chunks, 1, bins, self.chunk))
         for number, conv in enumerate(roles.CONVS, 1):
             x = builder.conv(f"encoder.conv{number}", x, conv.weight.name, conv.bias.name, (3, 3), (_STRIDE, _STRIDE))
             x = builder.function("Gelu", f"encoder.conv{number}_gelu", x)
         x = builder.transpose("encoder.turned", x, (0, 3, 1, 2))
-        x = builder.reshaped("encoder.flat", x, (self.rows, x.shape[2] * x.shape[3]))
+        x = builder.reshape("encoder.flat", x, (self.rows, x.shape[2] * x.shape[3]))
         x = linear(builder, "encoder.conv_out", x, roles.CONV_OUT, bias=False)
-        x = builder.reshaped("encoder.steps_apart", x, (chunks, self.steps, hidden))
+        x = builder.reshape("encoder.steps_apart", x, (chunks, self.steps, hidden))
         x = builder.add_repeated("encoder.embedded", x, builder.weight(_POSITIONS))
-        x = builder.reshaped("encoder.rows", x, (self.rows, hidden))
+        x = builder.reshape("encoder.rows", x, (self.rows, hidden))
         count, each = self.windows
         if count * each > self.rows:
             x = builder.padded("encoder.padded", x, count * each)
@@ -200,7 +200,7 @@ class SoundConfig:
         )
         if self.chunked:
             return builder.build({linear(builder, "audio_embeds", x, roles.PROJECTOR[1]): None})
-        x = builder.reshaped("encoder.last", x, (1, self.rows, hidden))
+        x = builder.reshape("encoder.last", x, (1, self.rows, hidden))
         return builder.build({linear(builder, "hidden_state", x, roles.PROJECTOR[1]): None})
 
 
@@ -255,7 +255,7 @@ def _read_values(raw: Mapping[str, Any], width: int, title: str) -> Mapping[str,
 def _chunk(builder: SpeechBuilder, config: SoundConfig) -> tuple[Ref, Ref]:
     """Adds the inputs of a chunk; returns its features, and how many rows are the sound's, int32 [1, 1]."""
     features = builder.input("padded_feature", (1, config["num_mel_bins"], config.frames))
-    ends = builder.reshaped("encoder.ends", builder.input("cu_seqlens", (2,), "int32"), (1, 2))
+    ends = builder.reshape("encoder.ends", builder.input("cu_seqlens", (2,), "int32"), (1, 2))
     begin, end = (builder.part(f"encoder.{name}", ends, 1, at, at + 1) for at, name in enumerate(("begin", "end")))
     return features, builder.integers("Sub", "encoder.live_rows", end, begin)
 
@@ -263,9 +263,9 @@ def _chunk(builder: SpeechBuilder, config: SoundConfig) -> tuple[Ref, Ref]:
 def _sound(builder: SpeechBuilder, config: SoundConfig) -> tuple[Ref, Ref]:
     """Adds the inputs of a sound; returns its features, 0 behind its end, and its frames, int32 [1, 1]."""
     features = builder.input("input_features", (1, config["num_mel_bins"], config.frames))
-    length = builder.reshaped("encoder.length", builder.input("feature_lens", (1,), "int32"), (1, 1))
+    length = builder.reshape("encoder.length", builder.input("feature_lens", (1,), "int32"), (1, 1))
     inside = builder.integers("Less", "encoder.inside", builder.weight(_FRAMES), length)
-    inside = builder.reshaped(
+    inside = builder.reshape(
         "encoder.inside_column", builder.floats("encoder.inside_numbers", inside), (1, 1, config.frames)
     )
     return builder.elementwise("Mul", "encoder.sound", features, inside), length
@@ -290,6 +290,6 @@ def _mask(builder: SpeechBuilder, config: SoundConfig, rows: Ref) -> Ref:
     """[windows, 1, 1, rows of each]: 0 for rows of the sound, -65504 for those behind it."""
     count, each = config.windows
     live = builder.floats("encoder.live", builder.integers("Less", "encoder.is_live", builder.weight(_ROWS), rows))
-    live = builder.reshaped("encoder.live_windows", live, (count, 1, 1, each))
+    live = builder.reshape("encoder.live_windows", live, (count, 1, 1, each))
     dead = builder.elementwise("Sub", "encoder.dead", live, builder.weight(_ONE))
     return builder.elementwise("Mul", "encoder.mask", dead, builder.weight(_MOST))

@@ -115,7 +115,7 @@ def decoder_graph(
         x = cross.joined(builder, f"{here}.cross", scores, inputs.cross_values[layer], x, layer)
         x = config.decoder_mlp.lower(builder, f"{here}.mlp", x, layer)
     x = norm(builder, "decoder.normed", x, roles.DECODER_NORM)
-    logits = builder.linear("logits", builder.reshaped("decoder.last", x, (1, tokens, config["d_model"])), HEAD.name)
+    logits = builder.linear("logits", builder.reshape("decoder.last", x, (1, tokens, config["d_model"])), HEAD.name)
     return builder.build(dict.fromkeys((logits, *keys, *values)))
 
 
@@ -139,7 +139,7 @@ def _inputs(builder: SpeechBuilder, config: WhisperConfig, tokens: int, rows: in
 
 
 def _flat(builder: SpeechBuilder, x: Ref, name: str) -> Ref:
-    return builder.reshaped(f"decoder.{name}_flat", x, (x.shape[1],))
+    return builder.reshape(f"decoder.{name}_flat", x, (x.shape[1],))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class _Update:
 def _update(builder: SpeechBuilder, inputs: _Inputs, tokens: int, rows: int) -> _Update:
     """Tokens from the current length on are padding, whose place is behind the caches, and so is one of no row."""
     numbers = builder.weight(_TOKEN_NUMBERS.format(tokens))
-    current = builder.reshaped("decoder.current", inputs.current, (1, 1))
+    current = builder.reshape("decoder.current", inputs.current, (1, 1))
     padding = builder.integers("Less", "decoder.padding", current, numbers)
     behind = builder.integers("Mul", "decoder.behind", padding, builder.weight(_ROWS))
     places = builder.integers("Max", "decoder.places", inputs.positions, behind)
@@ -168,6 +168,6 @@ def _update(builder: SpeechBuilder, inputs: _Inputs, tokens: int, rows: int) -> 
     if tokens > 1:  # of several tokens for a row the last; of none the number 0, whose token does not matter
         found = builder.largest_integer("decoder.newest", builder.integers("Mul", "decoder.numbered", found, numbers))
         before = builder.integers("Sub", "decoder.token", found, builder.weight(_TOKEN_NUMBERS.format(1)))
-        token = builder.reshaped("decoder.token_of_row", before, (rows,))
+        token = builder.reshape("decoder.token_of_row", before, (rows,))
     is_new = builder.reshape("decoder.is_new", builder.floats("decoder.new_rows", found), (1, 1, rows, 1))
     return _Update(is_new=is_new, token=token)
