@@ -179,8 +179,8 @@ def split_of(part: Graph) -> Split:
 
     def axis(id_: int) -> int:
         value = part.values[id_]
-        assert value.role is not None
-        return 1 if value.kind == "state" or is_carried_role(value.role.name) else WHOLE
+        carried = value.role is not None and is_carried_role(value.role.name)
+        return 1 if value.kind == "state" or carried else WHOLE
 
     return Split([axis(id_) for id_ in part.inputs], [axis(id_) for id_ in part.outputs])
 

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import warm_python
 
 import tcim_lite.runtime as rt
 from tcim_lite.llm import load_pair
@@ -292,6 +293,35 @@ def test_embeddings_are_those_that_the_program_loads(package, model):
     assert list(codes) == ["codec_embeddings"]
     for got, module in zip(found, want, strict=True):
         assert torch.equal(got.half(), module.weight.half())
+
+
+TWO_DEVICES = """
+import sys
+import numpy as np
+import tcim_lite.runtime as rt
+found = []
+for devices, end in (([0], "hmm"), ([0, 1], "hmms")):
+    module = rt.load(f"{sys.argv[1]}_prefill.{end}", rt.Option(rt.DevManager(devices, "Xh2HalBackend")))
+    rng = np.random.default_rng(5)
+    for index in range(9):
+        name = module.get_input_name(index)
+        info = module.get_input_info(name)
+        module.set_input(name, rng.standard_normal(info.shape) if index in (0, 6, 7, 8) else np.zeros(info.shape, int))
+    module.set_input("current_length", 20)
+    module.run(True)
+    found.append([module.get_output(module.get_output_name(at)).numpy() for at in range(2)])
+(logits, hidden), (others, states) = found
+assert logits.tobytes() == others.tobytes() and logits.any()
+assert hidden[:, :20].tobytes() == states[:, :20].tobytes() and hidden.any()
+"""
+
+
+def test_two_devices_return_the_hidden_states_of_one(folder, tmp_path, monkeypatch):
+    output = compiled(folder, tmp_path, ndevice=2)
+    assert {path.name for path in output.glob("*.hmms")} == {f"{NAME}_prefill.hmms", f"{NAME}_decode.hmms"}
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
+    done = warm_python.run("-c", TWO_DEVICES, output / NAME)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_thinker_alone_has_no_voice(tmp_path):
