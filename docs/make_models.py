@@ -37,7 +37,8 @@ REST = """
 **Every family but Whisper and Qwen3-TTS has** prefill, decode, batch decode, verify, all-logits and draft graphs,
 pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss, Laguna and Gemma 4 also
 have the vendor's mask inputs ([`--masks`](compile.md#masks)), and Gemma 4 [lacks some of the
-others](compile.md#gemma-4). Every [LLM example](../examples/README.md) runs every family.
+others](compile.md#gemma-4), as Qwen3-Omni with a talker lacks pipeline stages. Every [LLM
+example](../examples/README.md) runs every family.
 Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](vision.md#three-positions) instead of
 one, and no batch decode unless they have linear attention; `--vision` compiles [vision
 towers](vision.md#vision-towers). Graphs with [linear attention](compile.md#linear-attention) have [multi-token

@@ -51,7 +51,7 @@ def check_neighbours(output: Path, name: str) -> None:
         CompileError: `output` has such a package.
     """
     files = {path.name for path in output.iterdir()} if output.is_dir() else set()
-    for end in ("_visual", "_encode", "_encoder"):
+    for end in ("_visual", "_encode", "_encoder", "_audio"):
         other, whole = name + end, name.removesuffix(end)
         is_whole = files & {f"{other}_{stage}.hmm" for stage in ("prefill", "decode")}
         is_part = whole != name and any(re.fullmatch(rf"{re.escape(name)}{_OF_VISION}?\.hmm", file) for file in files)

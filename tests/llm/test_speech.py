@@ -315,8 +315,10 @@ def test_graphs_of_another_model_of_the_name_go(even, tmp_path):
     [
         ("a_encode_decode.hmm", "a", "a_encode"),
         ("a_encoder_decode.hmm", "a", "a_encoder"),
+        ("a_audio_decode.hmm", "a", "a_audio"),
         ("a_visual_prefill.hmm", "a", "a_visual"),
         ("a_encode.hmm", "a_encode", "a"),
+        ("a_audio.hmm", "a_audio", "a"),
         ("a_visual_m96.hmm", "a_visual", "a"),
     ],
 )
