@@ -17,6 +17,7 @@ from tcim_lite.image_grid import table_corners
 
 from ..blocks import Deepstack
 from ..blocks.merger import GatedMerger
+from ..blocks.specs import specs_of, table_spec
 from ..blocks.weights import Weight
 from ..common import encoder_roles as roles
 from ..common.errors import CompileError
@@ -28,7 +29,6 @@ from ..tower import TowerConfig
 from .options import CompileOptions
 from .tower_graph import TowerSpec, build_tower
 from .tower_plan import DEFAULT, check_patches, patch_kernel, refuse_window_mask
-from .weights import specs_of, table_spec
 
 _SIDE = 448  # pixels of a side, as the vendor compiles unless told otherwise
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightEntry
 
+from ..blocks.specs import specs_of
 from ..blocks.weights import Weight
 from ..common import encoder_roles as roles
 from ..common.encoder_builder import EncoderBuilder
@@ -22,7 +23,6 @@ from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
 from ..patch_tower import PatchConfig
 from .options import CompileOptions
 from .tower_plan import asked_number, check_patches
-from .weights import specs_of
 
 OUTPUT = "image_embeds"
 _PLACES = ("encoder.positions.columns", "encoder.positions.rows")  # learned tables [positions, H]

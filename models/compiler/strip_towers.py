@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightEntry
 
+from ..blocks.specs import specs_of, table_spec
 from ..blocks.weights import Weight
 from ..common import encoder_roles as roles
 from ..common.errors import CompileError
@@ -20,7 +21,6 @@ from ..strip_tower import WINDOW, Form, StripConfig
 from .options import CompileOptions
 from .strip_graph import build_strip
 from .tower_plan import asked_number, check_patches, patch_kernel
-from .weights import specs_of, table_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

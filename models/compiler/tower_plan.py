@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, WeightEntry
 from tcim_lite.hmm.weight_format import GROUP
 
+from ..blocks.specs import specs_of
 from ..blocks.weights import Weight
 from ..common import encoder_roles as roles
 from ..common.errors import CompileError
@@ -22,7 +23,6 @@ from ..common.roles import Role
 from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
 from ..family import Tensors
 from .options import CompileOptions
-from .weights import specs_of
 
 DEFAULT = "default"  # what `--vision` without a size asks for
 _MOST_PATCHES = 1 << 16

@@ -1,38 +1,19 @@
-"""The weights of a package: what the blocks of a model need, found in the checkpoint as the family says."""
+"""The weights of a language model: what its blocks need, and its tables."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-
-from tcim_lite.hmm.weight_format import GROUP
 
 from ..blocks.head import head_weights, input_weights
 from ..blocks.mtp import mtp_weights
 from ..blocks.per_layer import layer_input_weights
-from ..blocks.weights import Weight
+from ..blocks.specs import specs_of, table_spec
 from ..common import roles
-from ..common.errors import CompileError
-from ..common.packing import is_quantized
 from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, Merge, VectorSpec, merged_length
+from ..common.weight_spec import LinearSpec, VectorSpec
 from ..family import Tensors
 from ..model_config import ModelConfig
-
-# Besides the head, what decides by small differences and is small.
-_IN_HEAD_FORMAT = (
-    roles.HEAD,
-    roles.ROUTER,
-    roles.SHARED_GATE,
-    roles.OUT_GATE,
-    roles.DELTA_GATES,
-    roles.MTP_JOIN,
-    roles.TEXT_UP,
-    roles.TEXT_DOWN,
-    roles.OTHER_UP,
-    roles.OTHER_DOWN,
-)
 
 
 def weight_specs(
@@ -69,12 +50,6 @@ def _of_mtp(tensors: Mapping[roles.Role, Tensors]) -> dict[roles.Role, Tensors]:
     }
 
 
-def table_spec(role: roles.Role, tensors: Mapping[roles.Role, Tensors], shape: tuple[int, int]) -> LinearSpec:
-    """Returns a table as a matrix, for what reads its rows; it is no weight of a graph in this form."""
-    names = tensors[role].names
-    return LinearSpec(role=role, layer=None, format="linear_f16", shape=shape, tensors=names, tensor_shapes=(shape,))
-
-
 def layer_table_spec(config: ModelConfig) -> LinearSpec:
     """Returns the table of what layers take of each token, [V, layers * size]; it goes into a file of its own."""
     shape = (config.flags["vocab_size_per_layer_input"], config.num_layers * config.layer_inputs)
@@ -93,77 +68,3 @@ def embedding_spec(config: ModelConfig) -> LinearSpec:
         tensors=tuple(name for head in range(config.heads) for name in names.of(None, head)),
         tensor_shapes=((config.vocab_size, shape[1]),) * config.heads,
     )
-
-
-def specs_of(
-    weights: Iterable[Weight],
-    tensors: Mapping[roles.Role, Tensors],
-    profile: Profile,
-    layer: int | None,
-    tied: tuple[str, ...] = (),
-) -> list[LinearSpec | VectorSpec]:
-    """Returns the weights of a layer, or of none.
-
-    Args:
-        weights: In order.
-        tensors: Where each comes from.
-        profile: Their formats.
-        layer: Its number.
-        tied: What the head is tied to, if it is.
-
-    Raises:
-        CompileError: A quantised weight whose inputs are not a multiple of 64.
-    """
-    specs: list[LinearSpec | VectorSpec] = []
-    for weight in weights:
-        source = tensors[weight.role]
-        experts = [None] if weight.experts is None else range(weight.experts)
-        named = (source.of(layer, expert) for expert in experts)
-        names = tied if tied and source.transform == "tied" else tuple(itertools.chain(*named))
-        merge: Merge = "stack"
-        if source.transform in ("alternate", "by_heads", "in_pairs"):
-            merge = source.transform
-        if weight.inputs is None:
-            specs.append(
-                VectorSpec(
-                    role=weight.role,
-                    layer=layer,
-                    tensors=names,
-                    lengths=(sum(weight.outputs),) if source.transform == "plain" else weight.outputs,
-                    merge=merge,
-                    sections=weight.sections or weight.outputs,
-                    experts=weight.experts,
-                    scale=weight.scale,
-                    offset=source.offset,
-                    function=source.function,
-                    taps=weight.taps,
-                    turned=weight.turned,
-                    multiple=weight.multiple,
-                )
-            )
-            continue
-        inputs = weight.padded_inputs or weight.inputs
-        shape = (merged_length(weight.outputs, merge, weight.multiple), inputs)
-        outputs = weight.outputs if len(source.names) > 1 else (sum(weight.outputs),)
-        spec = LinearSpec(
-            role=weight.role,
-            layer=layer,
-            format=profile.head_format if weight.role in _IN_HEAD_FORMAT else profile.body_format,
-            shape=shape if weight.experts is None else (weight.experts, *shape),
-            tensors=names,
-            tensor_shapes=tuple((rows, weight.inputs) for rows in outputs) * len(experts),
-            merge=merge,
-            sections=weight.sections or weight.outputs,
-            head_parts=weight.head_parts,
-            turned=weight.turned,
-            scale=weight.scale,
-            multiple=weight.multiple,
-            factors="" if weight.factors is None else tensors[weight.factors].of(layer)[0],
-        )
-        if is_quantized(spec.format) and inputs % GROUP:
-            raise CompileError(
-                f"tensor {names[0]!r} has {weight.inputs} inputs, not a multiple of the quantisation group of {GROUP}; "
-                "compile with --quant float16"
-            )
-        specs.append(spec)
-    return specs

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, Role, WeightEntry
 
+from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, linear, linear_weights, norm, norm_weights
 from ..common import speech_roles as roles
 from ..common.config_keys import Key, Only, read_keys
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, VectorSpec
-from ..compiler.weights import specs_of
 from .builder import HALVED, SpeechBuilder
 from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors, table_spec
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightEntry
 
+from ..blocks.specs import specs_of
 from ..blocks.speech_layers import linear, linear_weights
 from ..common import roles
 from ..common import speech_roles as speech
@@ -21,7 +22,6 @@ from ..common.config_keys import Key, Only, read_keys
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, VectorSpec
-from ..compiler.weights import specs_of
 from ..contract import Port
 from ..dense import CONTRACT, hidden_per_head, tensors_below
 from ..families import qwen3

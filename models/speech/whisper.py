@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, norm_weights
 from ..blocks.weights import Weight
 from ..common import speech_roles as roles
@@ -14,7 +15,6 @@ from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..common.roles import HEAD
 from ..common.weight_spec import LinearSpec, VectorSpec
-from ..compiler.weights import specs_of
 from ..family import Tensors
 from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors, table_spec
 
