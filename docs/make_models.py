@@ -14,7 +14,7 @@ from tcim_lite.models.common.weight_spec import LinearSpec
 from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
 from tcim_lite.models.model_config import ModelConfig
-from tcim_lite.models.speech import minicpmo, qwen3_tts, whisper
+from tcim_lite.models.speech import funaudiochat, minicpmo, qwen3_tts, whisper
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
 TOWERS = {
@@ -112,6 +112,7 @@ def page() -> str:
         ("Whisper", whisper, "no"),
         (qwen3_tts.TITLE, qwen3_tts, "no"),
         (minicpmo.TITLE, minicpmo, TOWERS[minicpmo.LANGUAGE.vision.takes]),
+        (funaudiochat.TITLE, funaudiochat, "no"),
     ):
         rows.append(f"| {title} | `{part.MODEL_TYPE}` | {part.MODELS} | {part.HAS} | {vision} | no | no |")
     sizes = [f"| shape | family | {' | '.join(QUANTS)} |", "|---|---|" + "---|" * len(QUANTS)]

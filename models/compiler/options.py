@@ -51,7 +51,8 @@ class CompileOptions:
         head_quant: Profile of the head, or None for the one that goes with `quant`.
         activations: How quantised Linears round what they read: "a8", or "hidden_exponent" for the vendor's block
             format. The draft's are the same.
-        audio_frames: Frames that the encoder of Qwen3-ASR or GLM-ASR takes, a hundred for each second; None for 30 s.
+        audio_frames: Frames that the encoder of Qwen3-ASR, GLM-ASR or Fun-Audio-Chat takes, a hundred for each second;
+            None for 30 s, of the last 8 s.
         random_weights: Draw the weights instead of reading them.
         seed: For `random_weights`.
         self_contained: Put the weights into every `.hmm` file instead of one `.hmw`.

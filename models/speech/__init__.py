@@ -7,9 +7,10 @@ from pathlib import Path
 
 from ..common.checkpoint import config_of
 from ..compiler.options import CompileResult
-from . import minicpmo, qwen3_tts, whisper
+from . import funaudiochat, minicpmo, qwen3_tts, whisper
 from .asked import folder_of
 from .compile import FRAMED, SOUND_ENCODERS, compile_whisper, write_sound_encoder
+from .compile_funaudiochat import compile_funaudiochat
 from .compile_minicpmo import compile_minicpmo
 from .compile_omni import NETWORKS, prepare_voice, write_voice
 from .compile_tts import compile_qwen3_tts
@@ -28,6 +29,7 @@ _COMPILERS = {
     whisper.MODEL_TYPE: compile_whisper,
     qwen3_tts.MODEL_TYPE: compile_qwen3_tts,
     minicpmo.MODEL_TYPE: compile_minicpmo,
+    funaudiochat.MODEL_TYPE: compile_funaudiochat,
 }
 
 

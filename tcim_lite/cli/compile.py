@@ -83,7 +83,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="N",
         type=int,
         default=argparse.SUPPRESS,
-        help="frames that the encoder of Qwen3-ASR or GLM-ASR takes, 100 a second (default: 3000)",
+        help="frames that the encoder of Qwen3-ASR, GLM-ASR or Fun-Audio-Chat takes, 100 a second (default: 3000, 800)",
     )
     parser.add_argument(
         "--pipeline", metavar="S", type=int, default=1, help="also write prefill and decode in S stages of equal blocks"

@@ -1,0 +1,249 @@
+"""Fun-Audio-Chat: its graphs from speech to text against Qwen3 and layers of Whisper, with the same weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+from tcim_lite.models.common.errors import CompileError, CompileWarning
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+
+pytestmark = pytest.mark.oracle
+torch = pytest.importorskip("torch", reason="the oracle")
+transformers = pytest.importorskip("transformers", reason="the oracle")
+from safetensors.torch import save_file
+from test_oracle import assert_close, logit_bound, random_weights
+from torch.nn import functional
+
+NAME, WIDTH, CHUNK, ROWS, HIDDEN = "funaudiochat-8b", 128, 16, 64, -65504.0
+TEXT = {
+    "hidden_size": WIDTH,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 331,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+}
+# Chunks of 40 frames, which become 20 rows and then 10 codes, five of which are a row of a prompt.
+AUDIO = {
+    "d_model": 128,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 192,
+    "num_mel_bins": 20,
+    "n_window": 20,
+    "output_dim": WIDTH,
+    "group_size": 5,
+    "codebook_size": 67,
+}
+CHUNKS, FRAMES = 3, 40
+QUANTS = [("float32", None), ("float16", 5e-3), ("w8a8h1_sefp", 0.1)]
+
+
+class Oracle:
+    def __init__(self) -> None:
+        torch.manual_seed(5)
+        self.language = transformers.Qwen3ForCausalLM(
+            transformers.Qwen3Config(**TEXT, tie_word_embeddings=False, attn_implementation="eager")
+        ).eval()
+        whisper = transformers.WhisperConfig(
+            **{key: value for key, value in AUDIO.items() if "encoder" in key or key in ("d_model", "num_mel_bins")},
+            max_source_positions=AUDIO["n_window"],
+            attn_implementation="eager",
+        )
+        # Its table of positions is that of a chunk, sines and cosines.
+        self.sound = transformers.models.whisper.modeling_whisper.WhisperEncoder(whisper).eval()
+        self.proj = torch.nn.Linear(AUDIO["d_model"], WIDTH)
+        self.codes = torch.nn.Embedding(AUDIO["codebook_size"], WIDTH)
+        self.of_codes, self.of_sound = (torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
+        table = self.sound.embed_positions.weight.clone()
+        for model in (self.language, self.sound):
+            random_weights(model)
+        with torch.no_grad():
+            self.sound.embed_positions.weight.copy_(table)
+
+    def save(self, folder: Path, **changes: object) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {
+            "architectures": ["FunAudioChatForConditionalGeneration"],
+            "model_type": "funaudiochat",
+            "text_config": {"model_type": "qwen3", **TEXT},
+            "audio_config": {**AUDIO, **changes},
+        }
+        (folder / "config.json").write_text(json.dumps(config))
+        names = {"layer_norm.": "ln_post."}
+        tensors = {f"language_model.{name}": tensor for name, tensor in self.language.state_dict().items()}
+        for name, tensor in self.sound.state_dict().items():
+            if not name.startswith("embed_positions"):
+                new = next((names[old] + name.removeprefix(old) for old in names if name.startswith(old)), name)
+                tensors[f"continuous_audio_tower.{new}"] = tensor
+        tensors |= {f"continuous_audio_tower.proj.{name}": tensor for name, tensor in self.proj.state_dict().items()}
+        tensors["audio_tower.embed_tokens.weight"] = self.codes.weight.detach()
+        tensors["audio_tower.output_matching.weight"] = self.of_codes.weight.detach()
+        tensors["audio_tower.continual_output_matching.weight"] = self.of_sound.weight.detach()
+        tensors["audio_invert_tower.lm_head.weight"] = torch.zeros(4, 4)
+        save_file(tensors, folder / "model.safetensors")
+        return folder
+
+    def hear(self, chunks: list[torch.Tensor]) -> torch.Tensor:
+        """Chunks [mel, frames], each alone, as far as it goes -> rows of a prompt, of whole groups of five codes."""
+        found = []
+        for chunk in chunks:
+            part = self.sound
+            x = functional.gelu(part.conv2(functional.gelu(part.conv1(chunk[None])))).mT
+            x = x + part.embed_positions.weight[: x.shape[1]]
+            for layer in part.layers:
+                x = layer(x, None)
+                x = x[0] if isinstance(x, tuple) else x
+            pairs = x[0][: x.shape[1] // 2 * 2].reshape(-1, 2, x.shape[2]).mean(1)
+            found.append(self.proj(part.layer_norm(pairs)))
+        return torch.cat(found)
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    return Oracle()
+
+
+@pytest.fixture(scope="module", params=QUANTS, ids=[quant for quant, _ in QUANTS])
+def package(request, oracle, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chat")
+    quant, limit = request.param
+    return compiled(oracle.save(folder / "hf"), folder / "out", quant=quant), limit
+
+
+def compiled(checkpoint: Path, output: Path, **options: object) -> Path:
+    sizes = {"name": NAME, "prefill_length": CHUNK, "context_length": ROWS, "audio_frames": CHUNKS * FRAMES}
+    with pytest.warns(CompileWarning, match="no tokenizer"):
+        compile_checkpoint(CompileOptions(checkpoint=checkpoint, output=output, **{**sizes, **options}))
+    return output
+
+
+def run(module: rt.Module, **inputs: np.ndarray) -> list[np.ndarray]:
+    for name, value in inputs.items():
+        module.set_input(name, np.ascontiguousarray(value, module.get_input_info(name).dtype))
+    module.run(True)
+    names = [module.get_output_name(i) for i in range(module.get_num_outputs())]
+    return [module.get_output(name).numpy().astype(np.float32) for name in names]
+
+
+def ports(module: rt.Module) -> dict[str, tuple[int, ...]]:
+    names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
+    return {name: tuple(module.get_input_info(name).shape) for name in names}
+
+
+def test_the_language_model_returns_all_rows_and_what_the_head_read(oracle, package):
+    folder, limit = package
+    limit = limit or logit_bound(oracle.language.config)
+    prefill, decode = (rt.load(folder / f"{NAME}_{stage}.hmm") for stage in ("prefill", "decode"))
+    caches = [name for name in ports(prefill) if "model_layers" in name]
+    for name in caches:
+        decode.set_dev_input(name, prefill.get_dev_input(name))
+    rows = torch.tensor(np.random.default_rng(1).standard_normal((1, 14, WIDTH)) * 0.2, dtype=torch.float32)
+    with torch.no_grad():
+        out = oracle.language(inputs_embeds=rows, output_hidden_states=True)
+    for first, stop in ((0, 11), (11, 12), (12, 13), (13, 14)):
+        module, tokens = (decode, 1) if first else (prefill, CHUNK)
+        given = np.zeros((1, tokens, WIDTH), np.float32)
+        given[0, : stop - first] = rows[0, first:stop]
+        mask = np.zeros((1, 1, tokens, ROWS))
+        mask[..., stop:] = HIDDEN
+        logits, hidden = run(
+            module, input_1=given, attention_mask=mask, valid_length=[first], current_length=[stop - first]
+        )
+        assert logits.shape == (1, tokens, TEXT["vocab_size"])
+        assert hidden.shape == (1, tokens, WIDTH)
+        assert_close(logits[0, : stop - first], out.logits[0, first:stop].numpy(), limit, f"logits from {first}")
+        want = out.hidden_states[-1][0, first:stop].numpy()
+        assert_close(hidden[0, : stop - first], want, limit, f"hidden states from {first}")
+    assert [decode.get_output_name(i) for i in range(2)] == ["logits", "last_hidden_state"]
+
+
+@pytest.mark.parametrize("frames", [CHUNKS * FRAMES, 97, 40])
+def test_the_encoder_hears_chunks_one_by_one(oracle, package, frames):
+    """As the demo fills it: what is behind a sound is hidden as a key and multiplied by 0."""
+    folder, limit = package
+    module = rt.load(folder / f"{NAME}_audio_encoder.hmm")
+    half, codes = FRAMES // 2, CHUNKS * FRAMES // 4
+    assert ports(module) == {
+        "speech_ids": (1, codes),
+        "audio_inputs_embeds": (1, codes, WIDTH),
+        "padded_input_features": (CHUNKS, 20, FRAMES),
+        "chunk_padded_mask": (CHUNKS, 1, FRAMES),
+        "aftercnn_valid_mask": (CHUNKS, half, 1),
+        "audio_attention_mask": (1, 1, CHUNKS * half, CHUNKS * half),
+        "continuous_audio_valid_mask": (1, codes, 1),
+    }
+    sound = torch.tensor(np.random.default_rng(2).standard_normal((20, frames)), dtype=torch.float32)
+    chunks = list(sound.split(FRAMES, dim=1))
+    features, of_frames = np.zeros((CHUNKS, 20, FRAMES)), np.zeros((CHUNKS, 1, FRAMES))
+    of_rows, of_codes = np.zeros((CHUNKS, half, 1)), np.zeros((1, codes, 1))
+    mask = np.full((1, 1, CHUNKS * half, CHUNKS * half), HIDDEN)
+    for index, chunk in enumerate(chunks):
+        count = chunk.shape[1]
+        rows = (count + 1) // 2
+        features[index, :, :count], of_frames[index, :, :count], of_rows[index, :rows] = chunk, 1, 1
+        mask[..., index * half : index * half + rows, index * half : index * half + rows] = 0
+        of_codes[:, index * half // 2 : index * half // 2 + rows // 2] = 1
+    with torch.no_grad():
+        heard = oracle.hear(chunks)
+        padded = torch.zeros(codes, WIDTH)
+        padded[: len(heard)] = heard  # only the last chunk is not full
+        want = oracle.of_sound(padded.reshape(-1, 5, WIDTH).mean(1)).numpy()
+    (got,) = run(
+        module,
+        padded_input_features=features,
+        chunk_padded_mask=of_frames,
+        aftercnn_valid_mask=of_rows,
+        audio_attention_mask=mask,
+        continuous_audio_valid_mask=of_codes,
+    )
+    assert got.shape == (1, codes // 5, WIDTH)
+    assert_close(got[0], want, limit or 2e-5, f"{frames} frames")
+
+
+def test_a_group_of_codes_becomes_a_row(oracle, package):
+    folder, limit = package
+    ids = np.array([[3, 66, 0, 3, 12]])
+    with torch.no_grad():
+        want = oracle.of_codes(oracle.codes(torch.tensor(ids)).mean(1)).numpy()
+    (got,) = run(rt.load(folder / f"{NAME}_audio_tower.hmm"), speech_ids=ids)
+    assert got.shape == (1, 1, WIDTH)
+    assert_close(got[0], want, limit or 2e-5, "the row")
+
+
+def test_tables_are_those_that_programs_read(oracle, package):
+    folder, _ = package
+    tables = {"quant_embedding": oracle.language.model.embed_tokens, "quant_audio_embedding": oracle.codes}
+    for name, table in tables.items():
+        got = torch.load(folder / "hmquant" / f"{name}.pt", weights_only=False)["weight"]
+        assert torch.equal(got.half(), table.weight.detach().half()), name
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"activation_function": "relu"}, {}, "activation_function='relu' is not supported"),
+        ({"encoder_attention_heads": 3}, {}, "d_model=128 is not a multiple of encoder_attention_heads=3"),
+        ({"output_dim": 192}, {}, "output_dim=192 must be the hidden_size=128 of text_config"),
+        ({"n_window": 15}, {}, "n_window=15 must be even"),
+        ({"encoder_layers": 3}, {}, "continuous_audio_tower.layers.2"),
+        ({}, {"audio_frames": 60}, "--audio-frames 60: expected whole chunks of 40 frames"),
+        ({"group_size": 7}, {}, "--audio-frames 120: expected whole chunks"),
+        ({}, {"batch": 2}, "the graphs of Fun-Audio-Chat are those of the vendor, for one sequence"),
+        ({}, {"vision": "448x448"}, "the graphs of Fun-Audio-Chat are those of the vendor"),
+    ],
+)
+def test_what_cannot_be_is_refused(oracle, tmp_path, changes, options, message):
+    folder = oracle.save(tmp_path / "hf", **changes)
+    sizes = {"prefill_length": CHUNK, "context_length": ROWS, "audio_frames": CHUNKS * FRAMES}
+    with pytest.raises(CompileError, match=message):
+        compile_checkpoint(CompileOptions(checkpoint=folder, output=tmp_path / "out", **{**sizes, **options}))
+    assert not (tmp_path / "out").exists()
