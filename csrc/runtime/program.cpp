@@ -162,7 +162,7 @@ RunEvent BoundRun::describe() const {
     std::vector<int32_t>& positions = event.positions.emplace_back();
     const std::string& role = graph.values[graph.inputs[port]].role.name;
     event.linear_masks.push_back(role == kLinearMaskRole ? floats_of(*buffers_[port], input) : std::vector<float>());
-    if (input.dtype == DType::Int32 && (input.shape.size() == 2 || is_axis_role(role))) {
+    if (input.dtype == DType::Int32 && (input.shape.size() == 2 || is_axis_role(role) || role == kAxesRole)) {
       positions.resize(size_t(num_elements(input.shape)));
       buffers_[port]->read(input.offset, input.span_bytes, reinterpret_cast<std::byte*>(positions.data()));
     }

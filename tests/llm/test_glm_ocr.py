@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
+import warm_python
 from llm_packages import LoadedPackage, compile_package
 
 import tcim_lite.runtime as rt
@@ -72,6 +74,35 @@ def test_positions_that_the_graph_has_not_are_refused(modules, axis, wrong):
     assert logits(modules[0], positions, current=4)  # as padding it is nothing
     with pytest.raises(ArgumentError, match=f"'position_ids' is {wrong} for token 0, expected 0 to 63"):
         logits(modules[1], positions[:, :, 4:5], 1, 20)
+
+
+@pytest.mark.parametrize(
+    ("axis", "token", "says"),
+    [(0, 4, "'position_ids' says 0 for token 4, behind 3"), (1, 4, "says 9 for token 4"), (2, 0, "says 9 for token 0")],
+)
+def test_strict_mode_reads_every_axis(tiny_package, axis, token, says):
+    """S-206, which text and images do not find."""
+    program = """
+import json, sys, numpy as np, tcim_lite.runtime as rt
+path, axis, token, value = sys.argv[1], *map(int, sys.argv[2:])
+module = rt.load(path)
+positions = np.tile(np.arange(16), (3, 1))[:, None].copy()
+positions[1:, 0, 2:6] = [[2, 2, 3, 3], [2, 3, 2, 3]]
+positions[0, 0, 2:6] = 2 if axis else [2, 3, 4, 5]
+if token >= 0: positions[axis, 0, token] = value
+module.set_input("input_1", np.zeros(module.get_input_info("input_1").shape, np.float16))
+module.set_input("position_ids", positions)
+module.set_input("valid_length", np.int32([0])); module.set_input("current_length", np.int32([8]))
+module.run(True)
+"""
+    path, environment = tiny_package("glm_ocr", **SIZES).prefill_path, {**os.environ, "TCIM_LITE_STRICT": "error"}
+    value = 0 if axis == 0 else 9
+    good = warm_python.run("-c", program, path, axis, -1, 0, env=environment)
+    assert good.returncode == 0, good.stderr
+    bad = warm_python.run("-c", program, path, axis, token, value, env=environment)
+    assert bad.returncode == 1
+    assert "S-206" in bad.stderr
+    assert says in bad.stderr
 
 
 def test_steps_of_text_are_chunks_of_it(tiny_package):

@@ -73,23 +73,26 @@ void check_positions(const RunEvent& event, const ModuleShadow& module, const Ca
 // beyond the token's number, because an image has at least as many tokens as it is high or wide.
 void check_axes(const RunEvent& event, const ModuleShadow& module, const CachePorts& ports, const Lengths& lengths,
                 Found& found) {
-  int32_t time = 0;
-  for (const size_t axis : ports.axes) {
-    const std::vector<int32_t>& positions = event.positions[axis];
-    for (int64_t token = 0; token < lengths.current; ++token) {
-      const int32_t position = positions[size_t(token)], earliest = axis == ports.axes.front() ? time : 0;
-      if (axis == ports.axes.front()) time = position;
-      const std::string says = concat("'", module.inputs[axis].name, "' says ", position, " for token ", token);
-      if (position < earliest) {
-        found.emplace_back(
-            "S-206", concat(says, ", ", earliest == 0 ? "" : concat("behind ", earliest, " for the one before it, "),
-                            "in ", module.file, "."));
+  for (const size_t port : ports.axes) {
+    const std::vector<int32_t>& all = event.positions[port];
+    for (size_t row = 0; row < all.size(); row += size_t(ports.tokens)) {
+      const bool is_time = row == 0 && port == ports.axes.front();
+      int32_t time = 0;
+      for (int64_t token = 0; token < lengths.current; ++token) {
+        const int32_t position = all[row + size_t(token)], earliest = is_time ? time : 0;
+        time = position;
+        const std::string says = concat("'", module.inputs[port].name, "' says ", position, " for token ", token);
+        if (position < earliest) {
+          found.emplace_back(
+              "S-206", concat(says, ", ", earliest == 0 ? "" : concat("behind ", earliest, " for the one before it, "),
+                              "in ", module.file, "."));
+          return;
+        }
+        if (position <= lengths.valid + token) continue;
+        found.emplace_back("S-206", concat(says, ", but '", module.inputs[*ports.valid].name, "' is ", lengths.valid,
+                                           " (", module.file, ")."));
         return;
       }
-      if (position <= lengths.valid + token) continue;
-      found.emplace_back("S-206", concat(says, ", but '", module.inputs[*ports.valid].name, "' is ", lengths.valid,
-                                         " (", module.file, ")."));
-      return;
     }
   }
 }

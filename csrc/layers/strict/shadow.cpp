@@ -118,7 +118,7 @@ std::optional<size_t> port_with(const Graph& graph, std::string_view name, int32
 // The inputs that say where the tokens of a slot are along each axis.
 std::vector<size_t> axes_of(const Graph& graph, int32_t slot) {
   std::vector<size_t> ports;
-  for (const std::string_view axis : kAxisRoles) {
+  for (const std::string_view axis : {kAxisRoles[0], kAxisRoles[1], kAxisRoles[2], kAxesRole}) {
     if (const auto port = port_with(graph, axis, slot)) ports.push_back(*port);
   }
   return ports;

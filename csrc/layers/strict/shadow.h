@@ -65,7 +65,7 @@ struct CachePorts {
   size_t cache;
   std::optional<size_t> valid, current;
   std::optional<size_t> positions;  // of the tokens that go into it, where the graph takes them
-  std::vector<size_t> axes;         // those along time, height and width, where it takes three
+  std::vector<size_t> axes;         // those along time, height and width, where it takes three, in one input or three
   std::optional<size_t> mask;       // of linear attention, where it takes one
   int32_t slot = 0;                 // of the batch
   int64_t tokens = 0;               // of the token axis
