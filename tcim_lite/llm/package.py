@@ -58,8 +58,9 @@ class Package:
         }
         names = sorted(stages["prefill"] & stages["decode"])
         if name is None:
-            drafts = {f"{found}_draft" for found in names}  # each belongs to the package it is named after
-            names = [found for found in names if found not in drafts]  # as packages of earlier versions name them
+            # Each belongs to the package it is named after: drafts as packages of earlier versions name them.
+            parts = {f"{found}_{part}" for found in names for part in ("draft", "talker", "talker_prediction")}
+            names = [found for found in names if found not in parts]
             if len(names) > 1:
                 raise ValueError(
                     f"{folder} holds several packages ({', '.join(names)}); say which with --name, in Python name="

@@ -10,7 +10,7 @@ import pytest
 import warm_python
 
 import tcim_lite.runtime as rt
-from tcim_lite.llm import load_pair
+from tcim_lite.llm import Package, load_pair
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
@@ -154,6 +154,7 @@ def test_the_thinker_also_returns_hidden_states_of_a_layer(package, prompt):
     prefill, decode = load_pair(output / f"{NAME}_prefill.hmm", output / f"{NAME}_decode.hmm", rt.WeightManager(0))
     limit = limit or logit_bound(type("Sizes", (), TEXT))
     lengths = ["input_1", "time_position_ids", "height_position_ids", "width_position_ids", "valid_length"]
+    assert Package.open(output).prefill_path == output / f"{NAME}_prefill.hmm"
     assert names(prefill)[:9] == [*lengths, "current_length", *(f"deepstack_image_embed_{index}" for index in range(3))]
     assert names(prefill)[9] == "model_layers_0_self_attn_kcache_input"
     stacks = [np.zeros_like(prompt["rows"]) for _ in range(3)]
