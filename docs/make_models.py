@@ -17,13 +17,6 @@ from tcim_lite.models.model_config import ModelConfig
 from tcim_lite.models.speech import funaudiochat, minicpmo, qwen3_tts, whisper
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
-TOWERS = {
-    "image": "images of one size",
-    "cut": "images of some sizes, as patches",
-    "gear": "any image, in gears, or images of one size",
-    "strip": "any image, in slices",
-    "patches": "any image",
-}
 QUANTS = ("w4a8h0_ssfp", "mxfp4a8", "w8a8h1_sefp", "float16")
 
 INTRODUCTION = """# Models
@@ -104,14 +97,14 @@ def page() -> str:
     rows = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for family in FAMILIES.values():
         gguf = f"`{family.gguf.arch}`" if family.gguf else "no"
-        vision = TOWERS[family.vision.takes] if family.vision else "no"
+        vision = family.vision.images if family.vision else "no"
         rows.append(
             f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {vision} | {gguf} | yes |"
         )
     for title, part, vision in (
         ("Whisper", whisper, "no"),
         (qwen3_tts.TITLE, qwen3_tts, "no"),
-        (minicpmo.TITLE, minicpmo, TOWERS[minicpmo.LANGUAGE.vision.takes]),
+        (minicpmo.TITLE, minicpmo, minicpmo.LANGUAGE.vision.images),
         (funaudiochat.TITLE, funaudiochat, "no"),
     ):
         rows.append(f"| {title} | `{part.MODEL_TYPE}` | {part.MODELS} | {part.HAS} | {vision} | no | no |")

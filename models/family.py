@@ -17,9 +17,7 @@ from .model_config import Experts, ModelConfig
 
 if TYPE_CHECKING:
     from .blocks import Block
-    from .patch_tower import PatchTower
-    from .strip_tower import StripTower
-    from .tower import Tower
+    from .tower_kinds.kind import Tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ class Family:
     packed_experts: Packing = "turns"
     rotary: float | None = None
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
-    vision: Tower | StripTower | PatchTower | None = None
+    vision: Tower | None = None
     classes: Callable[[Mapping[str, Any]], int | None] = _no_number
     classifier: str = ""
     hidden_after: Callable[[Mapping[str, Any]], int | None] = _no_number

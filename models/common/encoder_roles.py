@@ -37,6 +37,9 @@ MERGER_DOWN, MERGER_DOWN_BIAS = _pair("encoder_merger_down", "encoder.merger.dow
 STACK_NORM, STACK_NORM_BIAS = _norm("encoder_stack_norm", "encoder.stacks.{layer}.norm")
 STACK_UP, STACK_UP_BIAS = _pair("encoder_stack_up", "encoder.stacks.{layer}.up")
 STACK_DOWN, STACK_DOWN_BIAS = _pair("encoder_stack_down", "encoder.stacks.{layer}.down")
+# Norm, up and down, each with its bias.
+MERGER = (MERGER_NORM, MERGER_NORM_BIAS, MERGER_UP, MERGER_UP_BIAS, MERGER_DOWN, MERGER_DOWN_BIAS)
+STACK = (STACK_NORM, STACK_NORM_BIAS, STACK_UP, STACK_UP_BIAS, STACK_DOWN, STACK_DOWN_BIAS)
 # What makes one patch of those of a token before a merger with a gate, and what that begins with.
 JOIN, JOIN_BIAS = _pair("encoder_join", "encoder.join")
 MERGER_PROJECT, _ = _pair("encoder_merger_project", "encoder.merger.project")

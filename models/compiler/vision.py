@@ -9,28 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.checkpoint import Checkpoint
 from ..common.errors import CompileError
-from ..common.package import VISION_SIZES
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
-from ..common.strip_tensors import StripTensors
-from ..common.vision_tensors import VisionTensors
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..model_config import ModelConfig
-from ..patch_tower import PatchTower
-from ..strip_tower import StripTower
+from ..tower_kinds.asked import DEFAULT, Asked
+from ..tower_kinds.kind import TowerPlan
 from .graph_files import GraphFile, write_graph_files
-from .grid_towers import GridPlan, grid_plan
 from .options import CompileOptions
-from .patch_towers import patch_plan
 from .source import Source
-from .strip_towers import strip_plan
-from .tower_plan import TowerPlan
 from .weight_files import write_encoder_weights
 
-# By the kind of a tower: those of others are the names behind a prefix.
-_STORES: dict[type, type[Checkpoint]] = {StripTower: StripTensors, PatchTower: Checkpoint}
 _FORMATS = ("w8a8h1_sefp", "float16", "float32")
 
 
@@ -80,17 +70,12 @@ def prepare_tower(options: CompileOptions, name: str, source: Source, model: Mod
     if quant not in _FORMATS:
         raise CompileError(f"--vision-quant {quant} is not for vision towers; choose from {', '.join(_FORMATS)}")
     profile = profile_for(quant)
-    plan: TowerPlan
-    if isinstance(family.vision, StripTower):
-        plan = strip_plan(options, family.vision.read(source.config, model.hidden_size, family.title))
-    elif isinstance(family.vision, PatchTower):
-        plan = patch_plan(options, family.vision.read(source.config, model.hidden_size, family.title))
-    else:
-        plan = grid_plan(options, family.vision.read(source.config, model.hidden_size, family.title), model)
+    asked = Asked(options.vision or DEFAULT, options.vision_mask)
+    plan = family.vision.plan(asked, source.config, model)
     weights = plan.weights(profile)
     tensors: TensorSource = RandomTensors(options.seed)
     if source.tensors is not None:
-        tensors = CheckpointTensors(_STORES.get(type(family.vision), VisionTensors)(source.path))
+        tensors = CheckpointTensors(family.vision.store(source.path))
     tensors.check([*weights, *plan.tables()])
     return PreparedTower(
         name=name,
@@ -122,5 +107,5 @@ def write_tower(folder: Path, tower: PreparedTower, workers: ThreadPoolExecutor,
         for end in plan.ends
     )
     write_graph_files(folder, files, entries, sibling, self_contained=tower.self_contained)
-    if isinstance(plan, GridPlan) and (sizes := plan.listed_sizes()) is not None:
-        (folder / VISION_SIZES).write_text(json.dumps(sizes, indent=4))
+    for path, listed in plan.lists().items():
+        (folder / path).write_text(json.dumps(listed, indent=4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..common import encoder_roles as roles
 from ..family import Tensors
-from ..patch_tower import PatchTower
+from ..tower_kinds.pooled.tower import PooledTower
 
 _TOWER = "model.vision_tower"
 _LAYER = f"{_TOWER}.encoder.layers.{{layer}}"
@@ -15,7 +15,7 @@ def _plain(name: str) -> Tensors:
     return Tensors("plain", (name,))
 
 
-GEMMA4 = PatchTower(
+GEMMA4 = PooledTower(
     tensors={
         roles.PATCHES: _plain(f"{_TOWER}.patch_embedder.input_proj.weight"),
         roles.POSITIONS: _plain(f"{_TOWER}.patch_embedder.position_embedding_table"),

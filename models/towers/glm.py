@@ -9,7 +9,7 @@ from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
 from ..common.roles import Role
 from ..family import Tensors
-from ..tower import Tower
+from ..tower_kinds.grid.tower import GridTower
 
 _LAYER = "blocks.{layer}"
 _MODULES = {  # of a weight and a bias
@@ -46,7 +46,7 @@ _TENSORS: Mapping[Role, Tensors] = {
     },
 }
 
-GLM_OCR = Tower(
+GLM_OCR = GridTower(
     takes="cut",
     keys=(
         Key("depth", absent=24),

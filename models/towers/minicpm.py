@@ -9,7 +9,8 @@ from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
 from ..common.roles import Role
 from ..family import Tensors
-from ..strip_tower import Form, StripTower
+from ..tower_kinds.strip.sizes import Form
+from ..tower_kinds.strip.tower import StripTower
 
 Pairs = Mapping[tuple[Role, Role], str]
 _ATTENTION: Pairs = {

@@ -9,7 +9,7 @@ from ..blocks.encoder import Norm
 from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
 from ..family import Tensors
-from ..tower import Tower
+from ..tower_kinds.grid.tower import GridTower
 
 _TOWER = "vision_model"
 _LAYER = f"{_TOWER}.encoder.layers.{{layer}}"
@@ -32,7 +32,7 @@ def _positions(values: Mapping[str, Any]) -> int:
     return int((values["image_size"] // values["patch_size"]) ** 2)
 
 
-PADDLEOCR_VL = Tower(
+PADDLEOCR_VL = GridTower(
     takes="image",
     keys=(
         Key("hidden_size", absent=1152),

@@ -6,7 +6,7 @@ from ..blocks.encoder import Norm
 from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
 from ..family import Tensors
-from ..tower import Tower
+from ..tower_kinds.grid.tower import GridTower
 
 _LAYER = "blocks.{layer}"
 _PARTS = {roles.UP: "weight", roles.UP_BIAS: "bias"}
@@ -27,7 +27,7 @@ _NAMES = {
     roles.MERGER_DOWN_BIAS: "merger.mlp.2.bias",
 }
 
-QWEN2_5_VL = Tower(
+QWEN2_5_VL = GridTower(
     takes="image",
     keys=(
         Key("patch_size", absent=14),

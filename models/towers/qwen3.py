@@ -10,7 +10,7 @@ from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
 from ..common.roles import Role
 from ..family import Tensors
-from ..tower import Tower
+from ..tower_kinds.grid.tower import GridTower
 from .qwen2_5 import QWEN2_5_VL
 
 _LAYER, _STACK = "blocks.{layer}", "deepstack_merger_list.{layer}"
@@ -38,7 +38,7 @@ _TENSORS: Mapping[Role, Tensors] = {
     roles.POSITIONS: Tensors("plain", ("pos_embed.weight",)),
 }
 
-QWEN3_VL = Tower(
+QWEN3_VL = GridTower(
     takes="image",
     keys=(
         Key("num_position_embeddings", absent=2304),

@@ -1,4 +1,4 @@
-"""The vision tower as SigLIP's in a checkpoint that has a language model as well."""
+"""Such a tower in a checkpoint that has a language model as well."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .checkpoint import FLOATS, Checkpoint
-from .errors import CheckpointError
-from .language_tensors import STRIPS
+from ...common.checkpoint import FLOATS, Checkpoint
+from ...common.errors import CheckpointError
+from ...common.language_tensors import STRIPS
 
 
 class StripTensors(Checkpoint):

@@ -1,9 +1,10 @@
-"""Vision towers that take patches with their places and what they are pooled by: their graph, and what it needs."""
+"""Towers that pool patches: their graph, and what it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,27 +12,20 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightEntry
 
-from ..blocks.specs import specs_of
-from ..blocks.weights import Weight
-from ..common import encoder_roles as roles
-from ..common.encoder_builder import EncoderBuilder
-from ..common.graph_values import Ref
-from ..common.profiles import Profile
-from ..common.roles import ones
-from ..common.rope import rope_table
-from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
-from ..patch_tower import PatchConfig
-from .options import CompileOptions
-from .tower_plan import asked_number, check_patches
-
-OUTPUT = "image_embeds"
-_PLACES = ("encoder.positions.columns", "encoder.positions.rows")  # learned tables [positions, H]
-_COS, _SIN = "encoder.rope.cos", "encoder.rope.sin"  # [positions, head_dim / 4]
-_SHIFT, _FACTORS = "encoder.standard.shift", "encoder.standard.factors"  # [H]
+from ...blocks.specs import specs_of
+from ...blocks.weights import Weight
+from ...common import encoder_roles as roles
+from ...common.profiles import Profile
+from ...common.roles import ones
+from ...common.rope import rope_table
+from ...common.weight_spec import LinearSpec, TensorSource, VectorSpec
+from ..asked import Asked
+from .graph import COS, FACTORS, PLACES, SHIFT, SIN, build_pooled
+from .sizes import PooledSizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PatchPlan:
+class PooledPlan:
     """A `TowerPlan` of such a tower.
 
     Attributes:
@@ -39,7 +33,7 @@ class PatchPlan:
         tokens: Of an image at most.
     """
 
-    config: PatchConfig
+    config: PooledSizes
     tokens: int
 
     @property
@@ -86,41 +80,19 @@ class PatchPlan:
         found: dict[str, NDArray[Any]] = {
             roles.ONE: np.ones((1, 1, 1, 1), dtype),
             roles.PATCHES_BIAS.name: -patches.read(0, config.hidden).sum(axis=1, dtype=np.float64).astype(np.float32),
-            **{name: part.reshape(-1, config.hidden).astype(dtype) for name, part in zip(_PLACES, places, strict=True)},
-            _COS: rope.cos.astype(dtype),
-            _SIN: rope.sin.astype(dtype),
+            **{name: part.reshape(-1, config.hidden).astype(dtype) for name, part in zip(PLACES, places, strict=True)},
+            COS: rope.cos.astype(dtype),
+            SIN: rope.sin.astype(dtype),
             **{ones(count): np.ones(count, np.float32) for count in sorted({config["head_dim"], config.hidden})},
         }
         if config["standardize"]:
             shift, factors = (tensors.vector(spec) for spec in self._standard())
             # Of tokens that are sqrt(H) times as large.
-            found |= {_SHIFT: (-shift / np.float32(config.hidden**0.5)).astype(dtype), _FACTORS: factors.astype(dtype)}
+            found |= {SHIFT: (-shift / np.float32(config.hidden**0.5)).astype(dtype), FACTORS: factors.astype(dtype)}
         return found
 
     def graph(self, end: str, profile: Profile, entries: Sequence[WeightEntry]) -> Graph:
-        config, patches = self.config, self.tokens * self.config.pooled
-        builder = EncoderBuilder("visual", profile.tensor_dtype, entries)
-        pixels = builder.input("pixel_values", (1, patches, config.patch_inputs))
-        mask = builder.input("attention_mask", (1, 1, 1, patches))
-        pooling = builder.input("pooling_matrix", (1, self.tokens, patches))
-        ids = builder.input("pixel_position_ids", (1, patches, 2), "int32")
-        columns, rows = (builder.part(f"encoder.{axis}_part", ids, 2, axis, axis + 1) for axis in range(2))
-        places = [builder.reshape(f"encoder.{i}_places", part, (patches,)) for i, part in enumerate((columns, rows))]
-        x = builder.linear("encoder.patches", pixels, roles.PATCHES.name, roles.PATCHES_BIAS.name)
-        for table, where in zip(_PLACES, places, strict=True):
-            found = builder.gather(f"{table}.of_patches", builder.weight(table), where, 0)
-            x = builder.add(f"{table}.added", x, builder.reshape(f"{table}.by_patch", found, x.shape))
-        tables = [self._turning(builder, axis, where) for axis, where in enumerate(places)]
-        for layer in range(config["num_hidden_layers"]):
-            x = config.layer.lower(builder, x, layer, tables, mask)
-        x = builder.mat_mul("encoder.pooled", pooling, x)
-        if config["standardize"]:
-            x = builder.add_repeated("encoder.shifted", x, builder.weight(_SHIFT))
-            x = builder.times("encoder.standardised", x, _FACTORS)
-        # The norm takes out the factor sqrt(H) of tokens.
-        epsilon = config["rms_norm_eps"] / config.hidden
-        normed = builder.rms_norm("encoder.normed", x, ones(config.hidden), epsilon)
-        return builder.build({builder.linear(OUTPUT, normed, roles.EMBED.name): None})
+        return build_pooled(self.config, profile, entries, self.tokens)
 
     def message(self, end: str) -> dict[str, Any]:
         config = self.config
@@ -132,11 +104,8 @@ class PatchPlan:
             "tokens": self.tokens,
         }
 
-    def _turning(self, builder: EncoderBuilder, axis: int, where: Ref) -> tuple[Ref, Ref]:
-        """Rows of cos and sin at places along an axis, [1, T, head_dim / 4]."""
-        rows = [builder.gather(f"{table}.{axis}", builder.weight(table), where, 0) for table in (_COS, _SIN)]
-        cos, sin = (builder.reshape(f"encoder.rope.{axis}.{i}", row, (1, *row.shape)) for i, row in enumerate(rows))
-        return cos, sin
+    def lists(self) -> dict[Path, Any]:
+        return {}
 
     def _standard(self) -> list[VectorSpec]:
         """What is subtracted from tokens, and what multiplies them then."""
@@ -148,12 +117,12 @@ class PatchPlan:
         ]
 
 
-def patch_plan(options: CompileOptions, config: PatchConfig) -> PatchPlan:
+def pooled_plan(asked: Asked, config: PooledSizes) -> PooledPlan:
     """The graph of so many tokens as `--vision` says.
 
     Raises:
         CompileError: It cannot be.
     """
-    tokens = asked_number(options, config.tower.tokens, "tokens")
-    check_patches(options, tokens * config.pooled)
-    return PatchPlan(config=config, tokens=tokens)
+    tokens = asked.number(config.tower.tokens, "tokens")
+    asked.check(tokens * config.pooled)
+    return PooledPlan(config=config, tokens=tokens)

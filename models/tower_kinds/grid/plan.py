@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,21 @@ from tcim_lite.hmm import Graph, WeightEntry
 from tcim_lite.hmm.weight_format import GROUP
 from tcim_lite.image_grid import table_corners
 
-from ..blocks import Deepstack
-from ..blocks.merger import GatedMerger
-from ..blocks.specs import specs_of, table_spec
-from ..blocks.weights import Weight
-from ..common import encoder_roles as roles
-from ..common.errors import CompileError
-from ..common.profiles import Profile
-from ..common.rope import rope_table
-from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
-from ..model_config import ModelConfig
-from ..tower import TowerConfig
-from .options import CompileOptions
-from .tower_graph import TowerSpec, build_tower
-from .tower_plan import DEFAULT, check_patches, patch_kernel, refuse_window_mask
+from ...blocks import Deepstack
+from ...blocks.merger import GatedMerger
+from ...blocks.specs import specs_of, table_spec
+from ...blocks.weights import Weight
+from ...common import encoder_roles as roles
+from ...common.errors import CompileError
+from ...common.package import VISION_SIZES
+from ...common.profiles import Profile
+from ...common.rope import rope_table
+from ...common.weight_spec import LinearSpec, TensorSource, VectorSpec
+from ...model_config import ModelConfig
+from ..asked import DEFAULT, Asked
+from ..sizes import patch_kernel
+from .graph import GridSpec, build_grid
+from .sizes import GridSizes
 
 _SIDE = 448  # pixels of a side, as the vendor compiles unless told otherwise
 
@@ -42,8 +44,8 @@ class GridPlan:
         graphs: By what the names of their files end in.
     """
 
-    config: TowerConfig
-    graphs: Mapping[str, TowerSpec]
+    config: GridSizes
+    graphs: Mapping[str, GridSpec]
 
     @property
     def ends(self) -> Sequence[str]:
@@ -62,12 +64,12 @@ class GridPlan:
         return constants
 
     def graph(self, end: str, profile: Profile, entries: Sequence[WeightEntry]) -> Graph:
-        return build_tower(self.config, profile, entries, self.graphs[end])
+        return build_grid(self.config, profile, entries, self.graphs[end])
 
     def message(self, end: str) -> dict[str, Any]:
         config, spec = self.config, self.graphs[end]
         message: dict[str, Any] = {
-            "hidden_size": config["out_hidden_size"],
+            "hidden_size": config.width,
             "patch_size": config["patch_size"],
             "spatial_merge_size": config["spatial_merge_size"],
             "temporal_patch_size": config["temporal_patch_size"],
@@ -83,25 +85,25 @@ class GridPlan:
             message["window_size"] = config["window_size"]
         return message
 
-    def listed_sizes(self) -> dict[str, Any] | None:
-        """What the file says in which programs look for the sizes of images, the first of which is for all others; None
-        where there is no such file."""
+    def lists(self) -> dict[Path, Any]:
         if not self.config.tower.lists_sizes:
-            return None
+            return {}
         sizes = [
             dict(zip(("max_size_h", "max_size_w"), self._pixels(spec), strict=True)) for spec in self.graphs.values()
         ]
         facts = ("patch_size", "spatial_merge_size", "temporal_patch_size")
-        return {"buckets": sizes[1:], "fallback_bucket": sizes[0], **{key: self.config[key] for key in facts}}
+        # The first of the sizes is for all other images.
+        found = {"buckets": sizes[1:], "fallback_bucket": sizes[0], **{key: self.config[key] for key in facts}}
+        return {VISION_SIZES: found}
 
-    def _pixels(self, spec: TowerSpec) -> tuple[int, int]:
+    def _pixels(self, spec: GridSpec) -> tuple[int, int]:
         """Height and width of the images."""
         assert spec.patches is not None
         height, width = (count * self.config["patch_size"] for count in spec.patches)
         return height, width
 
 
-def grid_plan(options: CompileOptions, config: TowerConfig, model: ModelConfig) -> GridPlan:
+def grid_plan(asked: Asked, config: GridSizes, model: ModelConfig) -> GridPlan:
     """The graphs that `--vision` names.
 
     Raises:
@@ -113,43 +115,42 @@ def grid_plan(options: CompileOptions, config: TowerConfig, model: ModelConfig) 
             f"vision_config: deepstack_visual_indexes names {len(config.stacked)} layers, but {len(layers)} layers of "
             "the language model take what they give"
         )
-    asked = options.vision or DEFAULT
-    if config.tower.takes == "gear" and "x" not in asked:
-        refuse_window_mask(options)
-        if asked == DEFAULT:
+    if config.tower.takes == "gear" and "x" not in asked.size:
+        asked.refuse_mask()
+        if asked.size == DEFAULT:
             gears = list(config.tower.gears)
-        elif re.fullmatch(r"\d{1,6}(,\d{1,6})*", asked):
-            gears = [int(gear) for gear in asked.split(",")]
+        elif re.fullmatch(r"\d{1,6}(,\d{1,6})*", asked.size):
+            gears = [int(gear) for gear in asked.size.split(",")]
         else:
             raise CompileError(
-                f"--vision {asked}: graphs of this tower take any image of up to so many tokens; give their numbers, "
-                f"such as --vision {','.join(map(str, config.tower.gears))}, or --vision alone for these, or a size, "
-                "such as 448x448, for images of this size"
+                f"--vision {asked.size}: graphs of this tower take any image of up to so many tokens; give their "
+                f"numbers, such as --vision {','.join(map(str, config.tower.gears))}, or --vision alone for these, or "
+                "a size, such as 448x448, for images of this size"
             )
-        specs = {f"_m{gear}": TowerSpec(capacity=gear * config.merged) for gear in gears}
+        specs = {f"_m{gear}": GridSpec(capacity=gear * config.merged) for gear in gears}
     else:
         if not config.windowed:
-            refuse_window_mask(options)
-        specs = dict(_of_sizes(options, asked, config))
+            asked.refuse_mask()
+        specs = dict(_of_sizes(asked, config))
     for spec in specs.values():
-        check_patches(options, spec.capacity)
+        asked.check(spec.capacity)
     return GridPlan(config=config, graphs=specs)
 
 
-def _of_sizes(options: CompileOptions, asked: str, config: TowerConfig) -> Iterator[tuple[str, TowerSpec]]:
+def _of_sizes(asked: Asked, config: GridSizes) -> Iterator[tuple[str, GridSpec]]:
     """Graphs for images of one size each, by what the names of their files end in."""
     tower, side = config.tower, config["patch_size"]
-    cut = tower.takes == "cut"
-    if cut and asked == DEFAULT:
-        asked = ",".join(f"{height}x{width}" for height, width in tower.sizes)
-    for size in asked.split(",") if cut else [asked]:
-        height, width = _image_size(size, config)
+    size, cut = asked.size, tower.takes == "cut"
+    if cut and size == DEFAULT:
+        size = ",".join(f"{height}x{width}" for height, width in tower.sizes)
+    for one in size.split(",") if cut else [size]:
+        height, width = _image_size(one, config)
         patches = (height // side, width // side)
         end = tower.file_end.format(height=height, width=width, frames=config["temporal_patch_size"])
-        yield end, TowerSpec(capacity=math.prod(patches), patches=patches, cut=cut, window_mask=options.vision_mask)
+        yield end, GridSpec(capacity=math.prod(patches), patches=patches, cut=cut, window_mask=asked.mask)
 
 
-def _image_size(asked: str, config: TowerConfig) -> tuple[int, int]:
+def _image_size(asked: str, config: GridSizes) -> tuple[int, int]:
     """Height and width in pixels."""
     if asked == DEFAULT:
         side = _SIDE // config.cell * config.cell or config.cell
@@ -166,9 +167,9 @@ def _image_size(asked: str, config: TowerConfig) -> tuple[int, int]:
     return height, width
 
 
-def _weights(config: TowerConfig, profile: Profile) -> list[LinearSpec | VectorSpec]:
+def _weights(config: GridSizes, profile: Profile) -> list[LinearSpec | VectorSpec]:
     """All weights in the order of use, but the positions."""
-    tensors, hidden, side = config.tower.tensors, config["hidden_size"], config["patch_size"]
+    tensors, hidden, side = config.tower.tensors, config.hidden, config["patch_size"]
     frames = (config["temporal_patch_size"],) if config.tower.framed else ()
     kernel = (hidden, 3, *frames, side, side)
     specs: list[LinearSpec | VectorSpec] = [patch_kernel(tensors, kernel, profile)]
@@ -186,13 +187,13 @@ def _weights(config: TowerConfig, profile: Profile) -> list[LinearSpec | VectorS
         (join,) = specs_of([merger.join], tensors, profile, None)
         assert isinstance(join, LinearSpec)
         side = config["spatial_merge_size"]
-        specs.append(replace(join, tensor_shapes=((config["out_hidden_size"], hidden, side, side),)))
+        specs.append(replace(join, tensor_shapes=((config.width, hidden, side, side),)))
     return specs + specs_of(merger.weights(), tensors, profile, None)
 
 
-def _positions(config: TowerConfig) -> LinearSpec:
+def _positions(config: GridSizes) -> LinearSpec:
     """The learned positions."""
-    shape = (config["num_position_embeddings"], config["hidden_size"])
+    shape = (config["num_position_embeddings"], config.hidden)
     return table_spec(roles.POSITIONS, config.tower.tensors, shape)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,16 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightEntry
 
-from ..blocks.specs import specs_of, table_spec
-from ..blocks.weights import Weight
-from ..common import encoder_roles as roles
-from ..common.errors import CompileError
-from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
-from ..strip_tower import WINDOW, Form, StripConfig
-from .options import CompileOptions
-from .strip_graph import build_strip
-from .tower_plan import asked_number, check_patches, patch_kernel
+from ...blocks.specs import specs_of, table_spec
+from ...blocks.weights import Weight
+from ...common import encoder_roles as roles
+from ...common.errors import CompileError
+from ...common.profiles import Profile
+from ...common.weight_spec import LinearSpec, TensorSource, VectorSpec
+from ..asked import Asked
+from ..sizes import patch_kernel
+from .graph import build_strip
+from .sizes import WINDOW, Form, StripSizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class StripPlan:
         forms: The graphs, by what the names of their files end in.
     """
 
-    config: StripConfig
+    config: StripSizes
     capacity: int
     forms: Mapping[str, Form]
 
@@ -88,20 +89,23 @@ class StripPlan:
             "tokens": config.tokens(form, self.capacity),
         }
 
+    def lists(self) -> dict[Path, Any]:
+        return {}
 
-def strip_plan(options: CompileOptions, config: StripConfig) -> StripPlan:
+
+def strip_plan(asked: Asked, config: StripSizes) -> StripPlan:
     """The graphs of so many patches as `--vision` says.
 
     Raises:
         CompileError: They cannot be.
     """
     tower = config.tower
-    capacity = asked_number(options, tower.capacity, "patches")
-    check_patches(options, capacity * max(form.frames for form in tower.forms))
+    capacity = asked.number(tower.capacity, "patches")
+    asked.check(capacity * max(form.frames for form in tower.forms))
     whole = 1 if tower.resampled else WINDOW**2
     if capacity % whole:
         raise CompileError(
-            f"--vision {options.vision}: the number of patches must be a multiple of {whole}, those of a token"
+            f"--vision {asked.size}: the number of patches must be a multiple of {whole}, those of a token"
         )
     forms = {f"_{form.end}" if form.end else "": form for form in tower.forms}
     return StripPlan(config=config, capacity=capacity, forms=forms)

@@ -1,4 +1,4 @@
-"""The vision tower in a checkpoint that has a language model as well."""
+"""Such a tower in a checkpoint that has a language model as well."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .checkpoint import FLOATS, Checkpoint
-from .errors import CheckpointError
-from .language_tensors import PROJECTORS, VISION
+from ...common.checkpoint import FLOATS, Checkpoint
+from ...common.errors import CheckpointError
+from ...common.language_tensors import PROJECTORS, VISION
 
 _PROJECTOR = "projector."
 
 
-class VisionTensors(Checkpoint):
+class GridTensors(Checkpoint):
     """The tower alone: names without what those of all its tensors begin with; `projector.` is what is beside it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         found = (
-            prefix for prefix in VISION if any(name.startswith(prefix) for name in super(VisionTensors, self).names())
+            prefix for prefix in VISION if any(name.startswith(prefix) for name in super(GridTensors, self).names())
         )
         prefix = next(found, None)
         if prefix is None:

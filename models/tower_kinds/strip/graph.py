@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from tcim_lite.hmm import Graph, Role, WeightEntry
 
-from ..blocks.encoder import EncoderPart, Windows
-from ..common import encoder_roles as roles
-from ..common.encoder_builder import EncoderBuilder
-from ..common.graph_values import Ref
-from ..common.profiles import Profile
-from ..strip_tower import WINDOW, Form, StripConfig
+from ...blocks.encoder import EncoderPart, Windows
+from ...common import encoder_roles as roles
+from ...common.encoder_builder import EncoderBuilder
+from ...common.graph_values import Ref
+from ...common.profiles import Profile
+from .sizes import WINDOW, Form, StripSizes
 
 
 def build_strip(
-    config: StripConfig, profile: Profile, weights: Sequence[WeightEntry], form: Form, capacity: int
+    config: StripSizes, profile: Profile, weights: Sequence[WeightEntry], form: Form, capacity: int
 ) -> Graph:
     """Returns the graph of a form, for images of up to `capacity` patches."""
     builder = EncoderBuilder("visual", profile.tensor_dtype, weights)
@@ -60,7 +60,7 @@ def build_strip(
     return builder.build({config.merger.lower(part, x, (1,), "encoder.merger", tower.output): None})
 
 
-def _placed(builder: EncoderBuilder, config: StripConfig, pixels: Ref, ids: Ref) -> Ref:
+def _placed(builder: EncoderBuilder, config: StripSizes, pixels: Ref, ids: Ref) -> Ref:
     """Patches with their learned positions, [frames, patches, H]."""
     side, shape = config["patch_size"], (*ids.shape, config.hidden)
     planes = builder.patches("encoder.patch_planes", pixels, roles.PATCHES.name, roles.PATCHES_BIAS.name, side)
@@ -74,7 +74,7 @@ def _placed(builder: EncoderBuilder, config: StripConfig, pixels: Ref, ids: Ref)
     return builder.add("encoder.placed", x, positions)
 
 
-def _of_windows(builder: EncoderBuilder, config: StripConfig, x: Ref) -> Ref:
+def _of_windows(builder: EncoderBuilder, config: StripSizes, x: Ref) -> Ref:
     """One patch of each window, [1, patches / 4, H]."""
     attention, merger = config.windows
     part = EncoderPart(builder=builder, windows=[Windows(0, x.shape[1] // WINDOW, WINDOW)])

@@ -1,4 +1,4 @@
-"""The graph of a vision tower: patches, layers, and what makes tokens of the language model of them."""
+"""The graph of a tower whose patches lie in a grid: patches, layers, and what makes tokens of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, WeightEntry
 from tcim_lite.image_grid import patch_places, windows_of
 
-from ..blocks.encoder import EncoderPart, Windows
-from ..blocks.merger import GatedMerger, Merger
-from ..common import encoder_roles as roles
-from ..common.encoder_builder import EncoderBuilder
-from ..common.graph_values import Ref
-from ..common.profiles import Profile
-from ..tower import TowerConfig
+from ...blocks.encoder import EncoderPart, Windows
+from ...blocks.merger import GatedMerger, Merger
+from ...common import encoder_roles as roles
+from ...common.encoder_builder import EncoderBuilder
+from ...common.graph_values import Ref
+from ...common.profiles import Profile
+from .sizes import GridSizes
 
 # Computed for the image size of the graph: rows and columns of the patches, and which windows come first.
 ROWS, COLUMNS, WINDOW_ORDER = "encoder.patch_rows", "encoder.patch_columns", "encoder.window_order"
@@ -25,7 +25,7 @@ OUTPUT, STACK_OUTPUT = "image_embeds", "deepstack_feature_{index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TowerSpec:
+class GridSpec:
     """Which graph of a tower.
 
     Attributes:
@@ -51,11 +51,11 @@ class TowerSpec:
         end = f".{'x'.join(map(str, self.patches))}" if self.patches is not None and self.cut else ""
         return ROWS + end, COLUMNS + end
 
-    def tokens(self, config: TowerConfig) -> int:
+    def tokens(self, config: GridSizes) -> int:
         """Of the language model."""
         return self.capacity // config.merged
 
-    def constants(self, config: TowerConfig) -> dict[str, NDArray[np.int32]]:
+    def constants(self, config: GridSizes) -> dict[str, NDArray[np.int32]]:
         """What is computed for the image size."""
         if self.patches is None:
             return {}
@@ -64,7 +64,7 @@ class TowerSpec:
             found[WINDOW_ORDER] = np.concatenate([order for order, _ in self._windows(config)])
         return {name: np.ascontiguousarray(numbers, np.int32) for name, numbers in found.items()}
 
-    def windows(self, config: TowerConfig) -> list[Windows]:
+    def windows(self, config: GridSizes) -> list[Windows]:
         """The windows in the order of `constants`, by size."""
         found, start = [], 0
         for order, tokens in self._windows(config):
@@ -73,7 +73,7 @@ class TowerSpec:
             start += len(order) * config.merged
         return found
 
-    def _windows(self, config: TowerConfig) -> list[tuple[NDArray[np.int32], int]]:
+    def _windows(self, config: GridSizes) -> list[tuple[NDArray[np.int32], int]]:
         """For each size of windows, the places of their tokens in the program's order, and how many each has."""
         assert self.patches is not None
         merge = config["spatial_merge_size"]
@@ -86,7 +86,7 @@ class TowerSpec:
         return [(np.concatenate(places), size) for size, places in by_size.items()]
 
 
-def build_tower(config: TowerConfig, profile: Profile, weights: Sequence[WeightEntry], spec: TowerSpec) -> Graph:
+def build_grid(config: GridSizes, profile: Profile, weights: Sequence[WeightEntry], spec: GridSpec) -> Graph:
     """Returns the graph `spec` describes."""
     builder = EncoderBuilder("visual", profile.tensor_dtype, weights)
     order = None
@@ -121,13 +121,12 @@ def build_tower(config: TowerConfig, profile: Profile, weights: Sequence[WeightE
     return builder.build(dict.fromkeys(found))
 
 
-def _one_size(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> tuple[Ref, EncoderPart, Ref | None]:
+def _one_size(builder: EncoderBuilder, config: GridSizes, spec: GridSpec) -> tuple[Ref, EncoderPart, Ref | None]:
     """Patches of an image of one size [1, T, H], and the windows' order [tokens] if there are windows."""
     assert spec.patches is not None
     rows, columns = spec.patches
-    side, merge, frames, hidden = (
-        config[key] for key in ("patch_size", "spatial_merge_size", "temporal_patch_size", "hidden_size")
-    )
+    side, merge, frames = (config[key] for key in ("patch_size", "spatial_merge_size", "temporal_patch_size"))
+    hidden = config.hidden
     planes_of = (3, frames) if config.tower.framed else (1, 3)
     shape = (1, *planes_of, rows * side, columns * side)
     image = builder.input("image", shape, aliases=["pixel_values"])
@@ -171,7 +170,7 @@ def _one_size(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> 
     return ordered("encoder.patches", x), part, order
 
 
-def _cut(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> tuple[Ref, EncoderPart]:
+def _cut(builder: EncoderBuilder, config: GridSizes, spec: GridSpec) -> tuple[Ref, EncoderPart]:
     """Patches of an image of one size [1, T, H], cut by the program."""
     assert not config.tower.learned
     assert not config.windowed
@@ -180,7 +179,7 @@ def _cut(builder: EncoderBuilder, config: TowerConfig, spec: TowerSpec) -> tuple
     return x, EncoderPart(builder=builder, tables=_tables(builder, _places(builder, spec)))
 
 
-def _embedded(builder: EncoderBuilder, config: TowerConfig, patches: Ref) -> Ref:
+def _embedded(builder: EncoderBuilder, config: GridSizes, patches: Ref) -> Ref:
     """[1, T, numbers of a patch] -> [1, T, H]."""
     if rest := builder.weight(roles.PATCHES.name).shape[1] - config.patch_inputs:
         zeros = builder.expand("encoder.padding", builder.weight(roles.ZEROS), (*patches.shape[:2], rest))
@@ -189,12 +188,12 @@ def _embedded(builder: EncoderBuilder, config: TowerConfig, patches: Ref) -> Ref
     return builder.linear("encoder.patches", patches, roles.PATCHES.name, bias)
 
 
-def _places(builder: EncoderBuilder, spec: TowerSpec) -> tuple[Ref, Ref]:
+def _places(builder: EncoderBuilder, spec: GridSpec) -> tuple[Ref, Ref]:
     rows, columns = (builder.weight(name) for name in spec.places)
     return rows, columns
 
 
-def _any_image(builder: EncoderBuilder, config: TowerConfig, capacity: int) -> tuple[Ref, EncoderPart]:
+def _any_image(builder: EncoderBuilder, config: GridSizes, capacity: int) -> tuple[Ref, EncoderPart]:
     """Patches of any image of up to `capacity` [1, T, H]; what lies behind them is masked."""
     patches = builder.input("pixel_values", (1, capacity, config.patch_inputs))
     ids = builder.input("position_ids", (4, capacity), "int32")
@@ -202,7 +201,7 @@ def _any_image(builder: EncoderBuilder, config: TowerConfig, capacity: int) -> t
     places = builder.input("rotary_position_ids", (2, capacity), "int32")
     mask = builder.input("attention_mask", (1, 1, 1, capacity))
     x = _embedded(builder, config, patches)
-    hidden = config["hidden_size"]
+    hidden = config.hidden
     # [T, 1, 4] x [T, 4, H]: the four positions around each patch, by what they count
     by_patch = builder.reshape(
         "encoder.corners", builder.transpose("encoder.corners_turned", ids, (1, 0)), (4 * capacity,)

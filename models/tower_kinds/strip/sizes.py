@@ -1,23 +1,19 @@
-"""What a vision tower as SigLIP's is to the compiler: one frozen record beside the family's.
-
-Its patches lie side by side in a strip, whatever the image is like, and a program says where in the image each lies.
-"""
+"""Sizes of a tower whose patches lie in a strip, its graphs, and what its layers are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING
 
-from .blocks.encoder import EncoderAttention, EncoderMlp, Norm
-from .blocks.merger import Merger
-from .blocks.resampler import Resampler
-from .common.config_keys import Key, Only, read_keys
-from .common.config_rules import vision_config
-from .common.errors import CompileError
-from .common.roles import Role
-from .family import Tensors
-from .tower import MERGER_ROLES, STACK_ROLES, TowerSizes
+from ...blocks.encoder import EncoderAttention, EncoderMlp, Norm
+from ...blocks.merger import Merger
+from ...blocks.resampler import Resampler
+from ...common import encoder_roles as roles
+from ...common.errors import CompileError
+from ..sizes import TowerSizes
+
+if TYPE_CHECKING:
+    from .tower import StripTower
 
 WINDOW = 4  # patches of a window: two rows of two
 _RESAMPLER_HEAD = 128
@@ -39,69 +35,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StripTower:
-    """The vision tower of a family.
-
-    Attributes:
-        keys: Of `vision_config`, beside those that all towers have.
-        outer: Of `config.json` itself.
-        tensors: Where every weight comes from.
-        window_tensors: Those of the attention within windows; empty without windows.
-        forms: The graphs.
-        mask: Name of the input that is added to the scores of patches.
-        sample_mask: Of the one that is added to those of the resampler.
-        output: Of the output.
-        for_torch: Inputs have the shapes that torch's attention takes: the mask of patches is [frames, 1, S, S], places
-            are [S, frames, H], and the mask of the resampler is [frames, S].
-        resampled: Learned queries take what they want of the patches; otherwise each window becomes a token.
-        capacity: Patches of an image, unless the user says otherwise.
-        tiny: A `vision_config` for tests.
-    """
-
-    keys: tuple[Key | Only, ...]
-    outer: tuple[Key | Only, ...]
-    tensors: Mapping[Role, Tensors]
-    window_tensors: Mapping[Role, Tensors]
-    forms: tuple[Form, ...]
-    mask: str
-    resampled: bool
-    capacity: int
-    sample_mask: str = "resampler_key_bias"
-    output: str = "image_embeds"
-    for_torch: bool = False
-    tiny: Mapping[str, Any]
-    takes: Literal["strip"] = "strip"
-
-    def read(self, raw: Mapping[str, Any], width: int, title: str) -> StripConfig:
-        """Reads the sizes of the tower from a parsed `config.json`, of a language model with hidden states of `width`.
-
-        Raises:
-            CompileError: `vision_config` is missing, or a value is missing, malformed or not supported.
-        """
-        section = vision_config(raw, title)
-        what = f"the vision tower of {title}"
-        values = {**read_keys((*_KEYS, *self.keys), section, what), **read_keys(self.outer, raw, what)}
-        config = StripConfig(tower=self, values=values, width=width)
-        config.check()
-        return config
-
-
-# Defaults are those of SigLIP's config in transformers.
-_KEYS: tuple[Key | Only, ...] = (
-    Key("hidden_size"),
-    Key("intermediate_size"),
-    Key("num_hidden_layers"),
-    Key("num_attention_heads"),
-    Key("image_size", absent=224),
-    Key("patch_size", absent=16),
-    Key("layer_norm_eps", "number", absent=1e-6),
-    Only("num_channels", 3),
-    Only("hidden_act", "gelu_pytorch_tanh"),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StripConfig(TowerSizes):
+class StripSizes(TowerSizes):
     """Sizes of a tower, and what follows from them."""
 
     tower: StripTower
@@ -141,7 +75,7 @@ class StripConfig(TowerSizes):
                 tokens=WINDOW,
                 width=self.hidden,
                 norm=self.norm,
-                roles=STACK_ROLES,
+                roles=roles.STACK,
                 norm_behind=True,
                 inner=WINDOW * self["intermediate_size"],
                 function="GeluTanh",
@@ -157,7 +91,7 @@ class StripConfig(TowerSizes):
             tokens=WINDOW,
             width=self.width,
             norm=Norm(centred=True),
-            roles=MERGER_ROLES,
+            roles=roles.MERGER,
             norm_behind=True,
         )
 

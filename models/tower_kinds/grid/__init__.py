@@ -1,0 +1,1 @@
+"""Towers whose patches lie in a grid."""

@@ -1,0 +1,1 @@
+"""Towers that pool patches as a program says."""

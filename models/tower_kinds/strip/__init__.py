@@ -1,0 +1,1 @@
+"""Towers whose patches lie side by side in a strip."""
