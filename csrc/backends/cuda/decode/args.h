@@ -122,7 +122,8 @@ constexpr int kHeadDim = 128;
 constexpr int kLeft = kHeadDim + 4;
 constexpr int kMostInputs = 16384;
 constexpr int kMostWarps = 16;
-constexpr int kFewInputs = 4096;  // of the widest Linear; up to here a single row is the work of half as many warps
+constexpr int kFewInputs = 4096;   // of the widest Linear; up to here a single row is the work of half as many warps
+constexpr int kSomeInputs = 8192;  // the same, of 4-bit weights; 1.7B has 6,144, and 4B, with 9,728, would lose 4 %
 // A single row of a model with experts is the work of half as many warps, too; all of its inputs are few, but for those
 // of the sum over experts.
 constexpr int kMostExperts = 256;

@@ -189,9 +189,9 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
       if (made > heads) break;
     }
   }
-  __syncthreads();
+  sync_warps<Shape>();
   if (unit.first_key(warp) < unit.end) attend_keys(s, ring, unit, heads, a.scale);
-  __syncthreads();
+  sync_warps<Shape>();
 
   const int stride = heads * kLeft, pair = unit.row * args.kv_heads + unit.kv_head;
   float* all = args.partial + int64_t(pair) * args.splits * stride;
@@ -200,7 +200,7 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
                               args.odd};
   gather_warps(s, heads, unit.warps, unit.active == 1, to, all + unit.split * stride);
   if (unit.active == 1) return;
-  __syncthreads();
+  sync_warps<Shape>();
   if (threadIdx.x == 0) {
     unsigned before;
     // The last one makes it 0 again.
@@ -210,7 +210,7 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
                  : "memory");
     s.last = before == unsigned(unit.active - 1);
   }
-  __syncthreads();
+  sync_warps<Shape>();
   if (s.last) merge_splits(all, heads, unit.active, to);
 }
 

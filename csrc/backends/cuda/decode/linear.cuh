@@ -61,6 +61,46 @@ __device__ __forceinline__ void multiply_chunks(float (*acc)[4], const char* con
   }
 }
 
+// The same of a single row and 4-bit weights, with half of the instructions. As the words of an item lie they are the
+// left operand: words 0 and 2 are rows g, words 1 and 3 rows g + 8, of the same outputs but other inputs. So a group of
+// the row has two columns of its own, 2 i for the inputs of the former and 2 i + 1 for those of the latter, and is zero
+// in all others. Then the dots of a chunk's four groups are one result, of which lane 4 g + t has group t's. With the
+// low code's sign inverted a byte is 16 high + low + 8, so low is what is left of its dots without those of 16 high and
+// the bias. Each lane leaves sums of its groups alone.
+__device__ __forceinline__ uint32_t with_low_bias(uint32_t codes) { return codes ^ 0x08080808u; }
+template <typename Shape, bool Full, int Blocks>
+__device__ __forceinline__ void multiply_columns(float (*acc)[4], const char* const (&chunks)[Blocks], int items,
+                                                 const char* x) {
+  using Prepared = LinearInputs<Shape>;
+  using Stage = RingStage<Shape::kFormat>;
+  static_assert(Stage::kChunk == 4);
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const uint2 own = *reinterpret_cast<const uint2*>(x + g / 2 * Prepared::kGroupBytes + 16 * t + g % 2 * 8);
+  int all[Blocks][4] = {}, high[Blocks][4] = {};
+#pragma unroll
+  for (int i = 0; i < Stage::kChunk; ++i) {
+    if (!Full && i >= items) break;  // the same for the whole warp
+    const uint2 v = g / 2 == i ? own : make_uint2(0, 0);
+#pragma unroll
+    for (int block = 0; block < Blocks; ++block) {
+      const uint4 a = reinterpret_cast<const uint4*>(chunks[block] + i * Stage::kItem)[lane];
+      mma_int8(all[block], with_low_bias(a.x), with_low_bias(a.y), with_low_bias(a.z), with_low_bias(a.w), v.x, v.y);
+      mma_int8(high[block], high_codes(a.x), high_codes(a.y), high_codes(a.z), high_codes(a.w), v.x, v.y);
+    }
+  }
+  if (!Full && t >= items) return;
+  const auto& factors = *reinterpret_cast<const GroupFactors*>(x + t * Prepared::kGroupBytes + Prepared::kScales);
+#pragma unroll
+  for (int block = 0; block < Blocks; ++block) {
+    const float2 scale =
+        __half22float2(*reinterpret_cast<const __half2*>(chunks[block] + t * Stage::kItem + kScalesW4 + 4 * g));
+    const int highs = high[block][0] + high[block][3];
+    const int lows = all[block][0] + all[block][3] - highs - factors.bias;
+    acc[block][0] = fmaf(float(lows), scale.x * factors.scale, acc[block][0]);
+    acc[block][2] = fmaf(float(highs), scale.y * factors.of_codes, acc[block][2]);
+  }
+}
+
 // Sums of a tile: [warp][row] of kSumsWidth, which spreads what a warp writes at once over the banks. A dense single
 // row has two such, of which one is read while the next is written; with experts there are as many as warps.
 constexpr int kSumsWidth = 32 + 4;
@@ -159,7 +199,13 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[Blocks][4], Ring& rin
         const char* chunks[kTogether];
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) chunks[i] = ring.held(i);
-        if (last - group >= kChunk) {
+        if constexpr (Shape::kColumns) {
+          if (last - group >= kChunk) {
+            multiply_columns<Shape, true>(acc + block, chunks, kChunk, x);
+          } else {
+            multiply_columns<Shape, false>(acc + block, chunks, last - group, x);
+          }
+        } else if (last - group >= kChunk) {
           multiply_chunks<Shape, true>(acc + block, chunks, kChunk, x);
         } else {
           multiply_chunks<Shape, false>(acc + block, chunks, last - group, x);
@@ -175,15 +221,28 @@ __device__ __forceinline__ void multiply_tile(float (&acc)[Blocks][4], Ring& rin
 template <typename Shape, int Blocks>
 __device__ __forceinline__ void leave_sums(const float (&acc)[Blocks][4], typename TileSums<Shape>::Tile& of_tile) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  if constexpr (Shape::kColumns) {
+    // Of four lanes' sums each lane adds up one, or with one block two lanes the same.
+    const bool odd = t % 2 == 1, second = t / 2 == 1;
+    float sum[2];
 #pragma unroll
-  for (int b = 0; b < Blocks; ++b) {
-    if constexpr (Shape::kRows == 1) {
-      if (t != 0) continue;
-      of_tile[warp][0][b * 16 + g] = acc[b][0];
-      of_tile[warp][0][b * 16 + g + 8] = acc[b][2];
-    } else {
+    for (int half = 0; half < 2; ++half) {
+      const float first = acc[0][2 * half], last = acc[Blocks - 1][2 * half];
+      sum[half] = (odd ? last : first) + __shfl_xor_sync(0xffffffffu, odd ? first : last, 1);
+    }
+    const float total = (second ? sum[1] : sum[0]) + __shfl_xor_sync(0xffffffffu, second ? sum[0] : sum[1], 2);
+    of_tile[warp][0][(Blocks == 2 ? t % 2 * 16 : 0) + t / 2 * 8 + g] = total;
+  } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) of_tile[warp][2 * t + i % 2][b * 16 + g + i / 2 * 8] = acc[b][i];
+    for (int b = 0; b < Blocks; ++b) {
+      if constexpr (Shape::kRows == 1) {
+        if (t != 0) continue;
+        of_tile[warp][0][b * 16 + g] = acc[b][0];
+        of_tile[warp][0][b * 16 + g + 8] = acc[b][2];
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) of_tile[warp][2 * t + i % 2][b * 16 + g + i / 2 * 8] = acc[b][i];
+      }
     }
   }
 }
@@ -209,9 +268,9 @@ __device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const 
     float acc[Blocks][4] = {};
     multiply_tile<Shape>(acc, ring, prepared, tile + int(gridDim.x) >= tiles);
     auto& of_tile = sums.values[turn % TileSums<Shape>::kBuffers];
-    if (Shape::kRows > 1 && turn > 0) __syncthreads();  // the tile before is read
+    if (Shape::kRows > 1 && turn > 0) sync_warps<Shape>();  // the tile before is read
     leave_sums<Shape, Blocks>(acc, of_tile);
-    __syncthreads();
+    sync_warps<Shape>();
     if (!finishes) continue;
     finish_tile<Shape, Blocks>(linear, handover, of_tile, row, tile, bias, residual);
   }

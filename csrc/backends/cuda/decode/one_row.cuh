@@ -8,12 +8,20 @@
 
 namespace tcim_lite::cuda::decode {
 
+// Of a group of the row, for products by columns.
+struct alignas(16) GroupFactors {
+  float scale, of_codes;  // the group's; the same for sums of 4-bit codes times 16
+  int bias;               // 8 times the sum of its codes
+  int unused;
+};
+
 template <typename Shape>
 class OneRow {
   static constexpr bool kHalf = Shape::kHalf;
 
  public:
-  // A group of 64 inputs in their order, as fp16 or codes, then a scale.
+  // A group of 64 inputs in their order, as fp16 or codes, then a scale. With 4-bit weights words 1 and 2 of four are
+  // exchanged, and GroupFactors follow.
   static constexpr int kPartBytes = 64, kScales = kHalf ? 128 : 64, kGroupBytes = kScales + 16;
   static constexpr int kPiece = Shape::kWidest / 64 / Shape::kWarps;  // groups of a warp; all are there at once
   static constexpr int kBytes = kPiece * kGroupBytes;                 // of a warp
@@ -195,7 +203,7 @@ class OneRow {
   __device__ __forceinline__ float find_inverse(float sum, float* scratch) const {
     sum = warp_sum(sum);
     if (lane() == 0) scratch[threadIdx.x / 32] = sum;
-    __syncthreads();
+    sync_warps<Shape>();
     constexpr int kEach = Shape::kWarps / 4;
     const float* mine = scratch + lane() % 4 * kEach;
     sum = 0;
@@ -222,19 +230,37 @@ class OneRow {
       }
     } else {
       uint32_t codes[(kWords + 1) / 2];
-      const float scale = activation_scale<Shape::kFormat>(quantize_words<Lanes>(values, codes));
+      const float scale = quantize_words<Lanes>(values, codes);
+      GroupFactors factors{scale, activation_scale<Shape::kFormat>(scale), 0, 0};
+      if constexpr (Shape::kColumns) {
+#pragma unroll
+        for (const uint32_t four : codes) factors.bias = __dp4a(int(four), 0x08080808, factors.bias);
+#pragma unroll
+        for (int other = 1; other < Lanes; other *= 2)
+          factors.bias += __shfl_xor_sync(0xffffffffu, factors.bias, other);
+      }
       if (!there) return;
       if constexpr (kWords == 1) {
-        reinterpret_cast<uint16_t*>(group)[word_in_group<Lanes>(0)] = uint16_t(codes[0]);
+        reinterpret_cast<uint16_t*>(group + place_of(lane() / 2))[lane() % 2] = uint16_t(codes[0]);
       } else {
 #pragma unroll
         for (int i = 0; i < kWords; i += 2)
-          *reinterpret_cast<uint32_t*>(group + 2 * word_in_group<Lanes>(i)) = codes[i / 2];
+          *reinterpret_cast<uint32_t*>(group + place_of(word_in_group<Lanes>(i) / 2)) = codes[i / 2];
       }
-      if (lane() % Lanes == 0) *reinterpret_cast<float*>(group + kScales) = scale;
+      if (lane() % Lanes != 0) return;
+      if constexpr (Shape::kColumns) {
+        *reinterpret_cast<GroupFactors*>(group + kScales) = factors;
+      } else {
+        *reinterpret_cast<float*>(group + kScales) = factors.of_codes;
+      }
     }
   }
 
+  // Where a group has its four codes number `word`.
+  __device__ static int place_of(int word) {
+    if (Shape::kColumns) word = (word & ~3) | (word & 1) << 1 | (word & 2) >> 1;
+    return 4 * word;
+  }
   __device__ static float2 halves(uint32_t word) { return __half22float2(*reinterpret_cast<const __half2*>(&word)); }
   // To the quantiser an infinity is what 65504 is.
   __device__ static uint32_t packed(float low, float high) {

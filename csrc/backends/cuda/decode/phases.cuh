@@ -3,6 +3,7 @@
 
 #include "backends/cuda/decode/attention.cuh"
 #include "backends/cuda/decode/expert_tiles.cuh"
+#include "backends/cuda/decode/fetched_ring.cuh"
 #include "backends/cuda/decode/linear.cuh"
 #include "backends/cuda/decode/route.cuh"
 #include "backends/cuda/decode/row_phases.cuh"
@@ -32,6 +33,7 @@ struct KernelShared {
   AttentionUnit unit;
   ChosenExperts<Shape::kExperts> experts;
   LookAhead ahead;  // of the last warp
+  RingGates<kStages<Shape>> gates[Shape::kFetched ? Shape::kWarps : 1];
 };
 
 // ready() waits for what the phase reads. `args` and `phase` are those of the hand-over: with more than one way to get

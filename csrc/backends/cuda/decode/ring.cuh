@@ -4,43 +4,14 @@
 #pragma once
 
 #include "backends/cuda/decode/experts.cuh"
+#include "backends/cuda/decode/gates.cuh"
 #include "backends/cuda/decode/ring_place.cuh"
+#include "backends/cuda/decode/shape.cuh"
 #include "backends/cuda/decode/unit.cuh"
 #include "backends/cuda/kernels/common.cuh"
-#include "backends/cuda/kernels/linear.cuh"
 #include "backends/cuda/kernels/mma.cuh"
 
 namespace tcim_lite::cuda::decode {
-
-// What the kernel is compiled for. Rows: 1, or kMostRows for any number from 2 on. Every warp executes the fixed
-// instructions of a phase, so small phases are faster with fewer warps. Experts: of a single row.
-template <WeightFormat F, int Rows, int Warps, bool Experts = false>
-struct KernelShape {
-  static constexpr WeightFormat kFormat = F;
-  static constexpr bool kHalf = F == WeightFormat::LinearF16, kExperts = Experts;
-  static constexpr int kRows = Rows, kWarps = Warps, kThreads = 32 * Warps;
-  static constexpr int kWidest = Experts ? kMostCombined : Warps == kMostWarps ? kMostInputs : kFewInputs;
-  static constexpr int kMostHeads = most_heads_per_kv(Experts);
-  // 8-bit weights and float16 keep the memory busy enough: 8B w8 would be 1 % slower.
-  static constexpr bool kLooksAhead = F == WeightFormat::LinearW4 && Rows == 1 && Warps == kMostWarps;
-};
-
-// A stage holds eight rows of a cache (keys.cuh) or kChunk items: 16 outputs by kChunk * 64 inputs. kStep: from
-// an item's weights to those of the next.
-template <WeightFormat Format>
-struct RingStage;
-template <>
-struct RingStage<WeightFormat::LinearW4> {
-  static constexpr int kItem = kItemW4, kStep = kItem, kChunk = 4;
-};
-template <>
-struct RingStage<WeightFormat::LinearW8> {
-  static constexpr int kItem = kItemW8, kStep = kItem, kChunk = 2;
-};
-template <>
-struct RingStage<WeightFormat::LinearF16> {
-  static constexpr int kItem = 2048, kStep = 128, kChunk = 1;
-};
 
 // Groups of 64 inputs that a warp multiplies: [share(warp), share(warp + 1)).
 template <typename Shape>
@@ -69,8 +40,25 @@ class Ring {
                   const Experts& experts, char* ring)
       : places_(places), marks_(marks), count_(count), unit_(unit), experts_(experts), ring_(ring), end_(count) {
     if (next_phase()) seek();
+    if constexpr (!Shape::kFetched) {
 #pragma unroll 1
-    for (int i = 0; i < Stages; ++i) fetch(i);
+      for (int i = 0; i < Stages; ++i) fetch(i);
+    }
+  }
+
+  // By a warp that only fetches, for another (fetched_ring.cuh): all there is.
+  __device__ __forceinline__ void serve(RingGates<Stages>& gates) {
+    bool again = false;
+    unsigned parity = 1;
+    int stage = 0;
+#pragma unroll 1
+    while (phase_ < count_) {
+      if (again) gates.empty[stage].wait(parity);
+      fetch(stage);
+      gates.full[stage].arrive_after_copies();
+      if (++stage == Stages) stage = 0, again = true, parity ^= 1;
+    }
+    wait_for_copies<0>();
   }
 
   // The ring does not run ahead over a route, since weights depend on it. In phase `p`, which is one: goes on. All that
@@ -146,7 +134,7 @@ class Ring {
   }
 
  private:
-  __device__ static int warp() { return int(threadIdx.x / 32u); }
+  __device__ static int warp() { return int(threadIdx.x / 32u) % Shape::kWarps; }  // whose ring it is
   __device__ static int lane() { return int(threadIdx.x % 32u); }
 
   __device__ __forceinline__ void fetch(int to) {
@@ -155,7 +143,7 @@ class Ring {
       const bool more = blocks_ == 0 ? fetch_rows(stage) : fetch_items(stage + lane() * 16);
       if (!more && next_phase()) seek();
     }
-    commit_copies();
+    if (!Shape::kFetched) commit_copies();
   }
 
   // Whether there is more of the phase.
@@ -289,7 +277,5 @@ class Ring {
 
 template <typename Shape>
 constexpr int kStages = (Shape::kHalf && Shape::kRows > 1 ? 4 : 5) * kMostWarps / Shape::kWarps;
-template <typename Shape>
-using ShapeRing = Ring<Shape, kStages<Shape>>;
 
 }  // namespace tcim_lite::cuda::decode

@@ -52,7 +52,7 @@ __device__ __forceinline__ LinearArgs pair_of(const ExpertsArgs& experts, int pa
 }
 
 constexpr int kGroupInputs = 64;
-constexpr int kItemW4 = 512 + 32;  // bytes of 16 outputs and 64 inputs
+constexpr int kScalesW4 = 512, kItemW4 = kScalesW4 + 32;  // bytes of 16 outputs and 64 inputs: codes, scales
 constexpr int kItemW8 = 1024 + 16;
 
 }  // namespace tcim_lite::cuda
