@@ -40,7 +40,6 @@ class Port:
         "role_mask",
         "bypass_embeddings",
         "bypass_mask",
-        "spare_mask",
     ]
     name: str
     alias: str
@@ -67,7 +66,7 @@ class Contract:
             has such a one; empty for a family without mask inputs,
         local_mask: in every other graph this one of the former alone; None for a family whose graphs take none then,
         row_mask: and this one of all layers, [1, 1, 1, C], which alone says what all tokens of a run see,
-        spare_mask: or this one, [1, 1, T, C], which is not read: programs hide with it what the lengths hide as well,
+        extra_mask: or this one, [1, 1, T, C], which hides more than the lengths do,
         layer_inputs: and this one of a model whose layers have inputs of their own, [1, T, layers, size],
         deepstack: and this one, shaped like the first, of every layer that adds it to the hidden states,
         per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
@@ -95,7 +94,7 @@ class Contract:
     masks: tuple[Port, ...] = ()
     local_mask: Port | None = None
     row_mask: Port | None = None
-    spare_mask: Port | None = None
+    extra_mask: Port | None = None
     layer_inputs: Port | None = None
     linear_mask: Port | None = None
     carried: tuple[Port, ...] = ()

@@ -16,7 +16,7 @@ HIDDEN = -65504.0
 WINDOW, VIEW = 300, 320  # S: 300 + 5 - 1, rounded up to 16
 
 
-def attention(dtype="float32", window=None, sinks=None, columns=None, mask_dtype=None, mask_shape=None):
+def attention(dtype="float32", window=None, sinks=None, columns=None, mask_dtype=None, mask_shape=None, besides=False):
     """FlashAttention over a cache of which rows from `valid` on are written first; without `columns` no mask."""
     entries = [] if sinks is None else [WeightData("sinks", "float32", "dense", (HEADS,), sinks.astype(np.float32))]
     builder = GraphBuilder("attention", dtype, entries)
@@ -29,7 +29,8 @@ def attention(dtype="float32", window=None, sinks=None, columns=None, mask_dtype
     written = [
         builder.kv_cache([f"{name}_new"], new, [cache], [slot]) for name, cache in zip("kv", (k, v), strict=True)
     ]
-    y = builder.attention("y", query, *written, [slot], window, None if sinks is None else "sinks", masks)
+    given = None if sinks is None else "sinks"
+    y = builder.attention("y", query, *written, [slot], window, given, masks, besides=besides)
     return load(builder, [y], entries)
 
 
@@ -121,6 +122,22 @@ def test_one_row_of_a_mask_is_the_same_for_all_tokens(values, window, dtype):
     want = attend(attention(dtype, window, None, columns), *values, 450, np.broadcast_to(row, (1, 1, TOKENS, columns)))
     found = attend(attention(dtype, window, None, columns, mask_shape=row.shape), *values, 450, row)
     assert found.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("window", [None, WINDOW])
+@pytest.mark.parametrize("kind", ["nothing", "holes", "biases", "falling", "blind"])
+@pytest.mark.parametrize("valid", [20, 510])
+def test_a_mask_besides_the_lengths_hides_more(values, valid, kind, window, dtype):
+    columns = CONTEXT if window is None else VIEW
+    own = causal(valid, columns, window)
+    mask = np.zeros_like(own) if kind == "nothing" else odd_mask(columns, kind).reshape(own.shape)
+    model = attention(dtype, window, None, columns, besides=True)
+    found = attend(model, *values, valid, mask)
+    want = attend(attention(dtype, window, None, columns), *values, valid, np.where(own < 0, HIDDEN, mask))
+    assert found.tobytes() == want.tobytes()
+    if kind == "nothing":
+        assert found.tobytes() == attend(attention(dtype, window), *values, valid).tobytes()
 
 
 @pytest.mark.parametrize(("dtype", "least"), [("float32", -np.inf), ("float16", -np.inf), ("float16", -3.4e38)])

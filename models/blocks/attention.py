@@ -165,7 +165,10 @@ class Attention:
         sinks = part.weight(roles.SINKS, layer) if self.sinks else None
 
         def attend(name: str) -> Ref:
-            return builder.attention(name, q, keys, values, slots, self.window, sinks, masks, self.scale)
+            besides = config.family.contract.extra_mask is not None
+            return builder.attention(
+                name, q, keys, values, slots, self.window, sinks, masks, self.scale, besides=besides
+            )
 
         def gated(name: str) -> Ref:
             mixed = attend(f"{here}.mix")

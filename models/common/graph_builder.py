@@ -96,13 +96,15 @@ class GraphBuilder(GraphValues):
         sinks: str | None = None,
         masks: Sequence[Ref] = (),
         scale: float | None = None,
+        *,
+        besides: bool = False,
     ) -> Ref:
         """[B, T, heads, D] -> [B, T, heads * D], causal over each slot's live rows, the last `window` of them.
 
         `sinks` names a weight [heads]: one more score of each head, without a value. `masks`, graph inputs [1, 1, T, S]
         of the slots, are added to the scores and alone decide what is seen, of the S rows from
-        max(valid - (window - 1), 0) on; of several tokens, [1, 1, 1, S] is the same for all. `scale` is that of the
-        scores, usually 1 / sqrt(D).
+        max(valid - (window - 1), 0) on; of several tokens, [1, 1, 1, S] is the same for all. With
+        `besides` they hide what the lengths and the window do not. `scale` is that of the scores, usually 1 / sqrt(D).
         """
         operands = [q]
         given = [[mask] for mask in masks] if masks else [[] for _ in slots]
@@ -113,7 +115,8 @@ class GraphBuilder(GraphValues):
         if window is not None and window < keys[0].shape[2]:  # a wider one hides nothing
             attributes["window"] = window
         if masks:
-            attributes["mask"] = "row" if tokens > 1 and masks[0].shape[2:-1] == (1,) else "given"
+            one_row = tokens > 1 and masks[0].shape[2:-1] == (1,)
+            attributes["mask"] = "besides" if besides else "row" if one_row else "given"
         if sinks is not None:
             operands.append(self.weight(sinks))
             attributes["sinks"] = "given"

@@ -224,8 +224,8 @@ def _slot(
         masks[index] = _add_port(builder.input, port, (1, 1, spec.tokens, columns[index]), slot)
     if contract.row_mask is not None:
         masks[1] = _add_port(builder.input, contract.row_mask, (1, 1, 1, context), slot)
-    if contract.spare_mask is not None:
-        _add_port(builder.input, contract.spare_mask, (1, 1, spec.tokens, context), slot)
+    if contract.extra_mask is not None:
+        masks[0] = masks[1] = _add_port(builder.input, contract.extra_mask, (1, 1, spec.tokens, context), slot)
     layer_inputs = None
     if config.layer_inputs:
         assert contract.layer_inputs is not None

@@ -1,6 +1,6 @@
 """Fun-Audio-Chat: a Qwen3 that hears.
 
-Its graphs return logits and hidden states of all rows, and take a mask beside the lengths that says no more than they.
+Its graphs return logits and hidden states of all rows, and take a mask that hides more than the lengths do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ LANGUAGE = replace(
     title=TITLE,
     keys=(*qwen3.FAMILY.keys, Only("tie_word_embeddings", False)),
     folded=lambda values: {"tie_word_embeddings": False},
-    contract=replace(CONTRACT, spare_mask=Port("spare_mask", "attention_mask", ""), hidden="last_hidden_state"),
+    contract=replace(
+        CONTRACT, extra_mask=Port("global_attention_mask", "attention_mask", ""), hidden="last_hidden_state"
+    ),
     gguf=None,
     nested="text_config",
 )

@@ -2,7 +2,8 @@
 
 A mask is added to the scores: 0 where a token sees a cache row, -65504 where it does not. The graph masks nothing
 itself, so they are set before every run. A package compiled with --masks has them after the lengths of each slot:
-gpt-oss and Gemma 4 both, Laguna that of layers with a window alone, which graphs of Gemma 4 have without it too.
+gpt-oss and Gemma 4 both, Laguna that of layers with a window alone, which graphs of Gemma 4 have without it too. That
+of Fun-Audio-Chat, `attention_mask`, is of all layers.
 """
 
 from __future__ import annotations
@@ -69,16 +70,20 @@ class Masks:
     def __init__(self, module: Any):
         self._module, self._slots = module, [lane.masks for lane in lanes_of(module) if lane.masks]
         self.names = [name for masks in self._slots for name in masks]
-        self._window = _window_of(module) if self.names else None
+        self._window = _window_of(module) if any(map(_is_local, self.names)) else None
 
     def set(self, valid: int, current: int, slot: int = 0) -> None:
         """Sets the masks of a slot for the next run; arguments as in `attention_mask`."""
         if not self._slots:
             return
         for name in self._slots[slot]:
-            window = None if name.startswith("global") else self._window
+            window = self._window if _is_local(name) else None
             _, _, tokens, columns = self._module.get_input_info(name).shape
             self._module.set_input(name, attention_mask(valid, current, tokens, columns, window))
+
+
+def _is_local(name: str) -> bool:
+    return not name.startswith(("global", "attention_mask"))
 
 
 def _window_of(module: Any) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tcim_lite.runtime as rt
+from tcim_lite.llm import load_pair, mask_names, run_graph
 from tcim_lite.models.common.errors import CompileError, CompileWarning
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
@@ -164,6 +165,64 @@ def test_the_language_model_returns_all_rows_and_what_the_head_read(oracle, pack
         want = out.hidden_states[-1][0, first:stop].numpy()
         assert_close(hidden[0, : stop - first], want, limit, f"hidden states from {first}")
     assert [decode.get_output_name(i) for i in range(2)] == ["logits", "last_hidden_state"]
+
+
+def language(folder: Path) -> tuple[rt.Module, rt.Module]:
+    """The graphs of a package, with one set of caches."""
+    return load_pair(
+        folder / f"{NAME}_prefill.hmm", folder / f"{NAME}_decode.hmm", rt.WeightManager(rt.DevManager([0]))
+    )
+
+
+def say(pair: tuple[rt.Module, rt.Module], rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """Logits of all `rows` [1, n, H], the last two in runs of their own; `masks` [n, ROWS] of what each hides."""
+    found, last = [], rows.shape[1]
+    for first, stop in ((0, last - 2), (last - 2, last - 1), (last - 1, last)):
+        module, tokens = (pair[1], 1) if first else (pair[0], CHUNK)
+        given, mask = np.zeros((1, tokens, WIDTH)), np.zeros((1, 1, tokens, ROWS))
+        given[0, : stop - first], mask[0, 0, : stop - first] = rows[0, first:stop], masks[first:stop]
+        lengths = {"valid_length": [first], "current_length": [stop - first]}
+        found.append(run(module, input_1=given, attention_mask=mask, **lengths)[0][0, : stop - first])
+    return np.concatenate(found)
+
+
+def test_the_mask_hides_besides_the_lengths(oracle, package):
+    """Rows that a token does not see, and one that counts less, besides those behind it."""
+    folder, limit = package
+    limit = limit or logit_bound(oracle.language.config)
+    random = np.random.default_rng(8)
+    rows = random.standard_normal((1, 14, WIDTH)) * 0.2
+    mask = np.where(random.random((14, ROWS)) < 0.4, HIDDEN, 0.0)
+    mask[:, 3] = -1.5
+    np.fill_diagonal(mask, 0.0)
+    behind = np.triu(np.full((14, 14), HIDDEN), 1)
+    of_torch = torch.tensor(np.where(behind < 0, HIDDEN, mask[:, :14])[None, None], dtype=torch.float32)
+    with torch.no_grad():
+        given = torch.tensor(rows, dtype=torch.float32)
+        want, without = (
+            oracle.language(inputs_embeds=given, attention_mask=given_mask, use_cache=False).logits[0].numpy()
+            for given_mask in (of_torch, None)
+        )
+    pair = language(folder)
+    assert_close(say(pair, rows, mask), want, limit, "with a mask")
+    assert np.abs(want - without)[1:].max(axis=1).min() > 0.01  # a mask that is not read shows
+    plain = say(pair, rows, np.zeros((14, ROWS)))
+    assert_close(plain, without, limit, "with a mask of nothing")
+    # As the demo's: rows behind the prompt are hidden, later tokens of the prompt are not.
+    demo = np.zeros((14, ROWS))
+    for token in range(14):
+        demo[token, max(token + 1, 12) :] = HIDDEN
+    assert say(pair, rows, demo).tobytes() == plain.tobytes()
+
+
+def test_the_masks_of_tcim_lite_llm_hide_nothing_more(oracle, package):
+    folder, _ = package
+    rows = np.random.default_rng(9).standard_normal((1, 9, WIDTH)).astype(np.float32)
+    prefill, _ = pair = language(folder)
+    assert mask_names(prefill) == ["attention_mask"]
+    padded = np.concatenate([rows, np.zeros((1, CHUNK - 9, WIDTH), np.float32)], 1)
+    found = run_graph(prefill, padded.astype(prefill.get_input_info("input_1").dtype), 0, 7)[0, :7]
+    assert found.astype(np.float32).tobytes() == say(pair, rows, np.zeros((9, ROWS)))[:7].tobytes()
 
 
 @pytest.mark.parametrize("frames", [CHUNKS * FRAMES, 97, 40])

@@ -108,6 +108,7 @@ AttentionArgs StepLauncher::attention_args(const AttentionSpec& spec) const {
   args.window = int(spec.window);
   args.mask_cols = int(spec.mask_cols);
   args.mask_step = int(spec.mask_step);
+  args.by_lengths = spec.by_lengths;
   args.sinks = static_cast<const float*>(memory_.weight(spec.sinks_id));
   args.scale = spec.scale;
   args.live = memory_.live(spec.q);

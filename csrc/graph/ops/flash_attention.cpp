@@ -15,15 +15,18 @@ constexpr std::string_view kWindow = "window";
 constexpr std::string_view kSinks = "sinks";
 // With the value "given" each slot has one more operand: what is added to the scores of each token. Then a window is
 // where the rows begin that the mask is about, and the lengths hide nothing. With "row" one row holds for every token.
-constexpr std::string_view kMask = "mask", kOfEach = "given", kOfAll = "row";
+// With "besides" a token sees what neither the mask nor the lengths and the window hide.
+constexpr std::string_view kMask = "mask", kOfEach = "given", kOfAll = "row", kBesides = "besides";
 
 // How many inputs each slot has.
 size_t operands_per_slot(bool with_mask) { return with_mask ? 5 : 4; }
 
-bool has_one_row(const Op& op) {
+bool has_mask(const Op& op, std::string_view kind) {
   const AttributeValue* mask = op.find(kMask);
-  return mask != nullptr && std::get<std::string>(*mask) == kOfAll;
+  return mask != nullptr && std::get<std::string>(*mask) == kind;
 }
+
+bool has_one_row(const Op& op) { return has_mask(op, kOfAll); }
 
 void check_mask(const OpCheck& op, const Value& mask, const Value& q, int64_t context, DType dtype, bool one_row) {
   if (mask.kind != ValueKind::Input)
@@ -46,7 +49,7 @@ void check_flash_attention(const OpCheck& op) {
   const size_t with_sinks = op.has_attribute(kSinks) ? 1 : 0;
   if (with_sinks == 1) op.text_in(kSinks, {"given"});
   const bool with_mask = op.has_attribute(kMask);
-  if (with_mask) op.text_in(kMask, {kOfEach, kOfAll});
+  if (with_mask) op.text_in(kMask, {kOfEach, kOfAll, kBesides});
   if (op.has_attribute(kWindow) && op.whole_number(kWindow) < 1)
     op.refuse("attribute 'window' is ", op.whole_number(kWindow), ", expected 1 or more");
   op.positive_number("scale", 1);
@@ -94,6 +97,7 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
   const double scale = op.attribute("scale", -1.0);
   step.scale = float(scale > 0 ? scale : 1.0 / std::sqrt(double(step.head_dim)));
   const bool with_mask = op.find(kMask) != nullptr;
+  step.by_lengths = !with_mask || has_mask(op, kBesides);
   const size_t per_slot = operands_per_slot(with_mask);
   for (size_t i = 1; i + per_slot <= op.inputs.size(); i += per_slot) {
     step.k.push_back(op.inputs[i]);
@@ -136,13 +140,15 @@ void cost_flash_attention(const Graph& graph, const Op& op, OpCost& cost) {
 extern const OpDefinition FlashAttention = {
     "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states, valid int32 [1], "
     "current int32 [1], with the attribute mask [1, 1, T, S] T; sinks [q_heads] float32, a weight, with the attribute "
-    "{scale: float, default 1/sqrt(D); window: int, default C; mask: \"given\" or \"row\", optional; sinks: \"given\", "
-    "optional} "
+    "{scale: float, default 1/sqrt(D); window: int, default C; mask: \"given\", \"row\" or "
+    "\"besides\", optional; sinks: \"given\", optional} "
     "-> [B, T, q_heads * D] T",
     "softmax(q k^T * scale) v; token t sees the `window` cache rows up to valid + t. The sink of a head is one more "
     "score of its softmax, without a value. A mask is an input that is added to the scores instead: column j is cache "
     "row max(valid - (window - 1), 0) + j, and -65504 or less hides it. S is C, or with a smaller window "
-    "window + T - 1 to C. With mask: \"row\" it is [1, 1, 1, S], the same for every token",
+    "window + T - 1 to C. With mask: \"row\" it is [1, 1, 1, S], the same for every token; with \"besides\" the "
+    "lengths "
+    "and the window hide as without a mask, and it hides more",
     Cut::Columns,
     check_flash_attention,
     plan_flash_attention,

@@ -122,7 +122,8 @@ struct AttentionSpec {
   Rows y;                      // same shape
   std::vector<uint32_t> k, v;  // per slot, [1, kv_heads, context, head_dim]
   std::vector<SlotLengths> lengths;
-  std::vector<uint32_t> masks;  // per slot, [tokens, mask_cols] of elem, added to the scores; empty: lengths decide
+  std::vector<uint32_t> masks;  // per slot, [tokens, mask_cols] of elem, added to the scores
+  bool by_lengths = true;       // the lengths and the window hide, with masks or without
   int64_t mask_cols = 0;        // cache rows that a mask is about, the first of them first_masked()
   int64_t mask_step = 0;        // from one token's row of a mask to the next: mask_cols, or 0 where one is for all
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, context = 0;

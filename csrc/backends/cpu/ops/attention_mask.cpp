@@ -51,13 +51,17 @@ template <typename T>
 void SeenKeys::find_row(const RunContext& run, int64_t slot, int64_t token) const {
   const int64_t first = spec_.first_masked(run.length(spec_.lengths[slot].valid));
   const int64_t last = std::min(first + spec_.mask_cols, spec_.context);  // columns behind the cache are about nothing
+  // What the lengths and the window show, where they count besides.
+  const int64_t own_end = spec_.by_lengths ? run.length(spec_.lengths[slot].valid) + token + 1 : last;
+  const int64_t own_begin = spec_.by_lengths ? own_end - spec_.window : first;
   const T* mask = reinterpret_cast<const T*>(run.at(spec_.masks[slot])) + token * spec_.mask_step;
   Span* spans = spans_ + row(slot, token) * blocks_;
   int32_t* edges = edges_ + 2 * row(slot, token);
   edges[0] = edges[1] = 0;
   for (int64_t block = 0; block < blocks_; ++block) {
     const int64_t start = block * kAttentionBlock;
-    const int64_t begin = std::max(first, start), end = std::min(last, start + kAttentionBlock);
+    const int64_t begin = std::max({first, start, own_begin});
+    const int64_t end = std::min({last, start + kAttentionBlock, own_end});
     spans[block] = begin < end ? span_of(mask + (begin - first), end - begin) : Span{};
     if (spans[block].empty()) continue;
     spans[block].begin += int16_t(begin - start);

@@ -32,9 +32,11 @@ __global__ void attention_kernel(AttentionArgs args) {
   int first = max(keys - args.window, 0), end = keys;
   const T* mask = nullptr;
   if (args.mask_cols > 0) {
-    first = args.window < args.context ? max(valid - (args.window - 1), 0) : 0;
-    end = min(first + args.mask_cols, args.context);
-    mask = static_cast<const T*>(args.masks[slot]) + int64_t(token) * args.mask_step - first;
+    const int begin = args.window < args.context ? max(valid - (args.window - 1), 0) : 0;
+    const int last = min(begin + args.mask_cols, args.context);
+    first = args.by_lengths ? max(first, begin) : begin;
+    end = args.by_lengths ? min(end, last) : last;
+    mask = static_cast<const T*>(args.masks[slot]) + int64_t(token) * args.mask_step - begin;
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float m = -INFINITY, l = 0;

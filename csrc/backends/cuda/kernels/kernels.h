@@ -101,6 +101,7 @@ struct AttentionArgs {
   int window;          // keys that a token sees, at least 1
   int mask_cols;       // cache rows that a mask is about; 0: there are no masks
   int mask_step;       // from one token's row of a mask to the next
+  bool by_lengths;     // the lengths and the window hide, with masks or without
   const float* sinks;  // [q_heads], one more score of each head; null: none
   float scale;
   const int* live;
