@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,12 +73,6 @@ class PreparedModel:
     def table_source(self) -> tuple[Path, str]:
         """What the numbers of the embedding file depend on, beside options that a pair shares."""
         return self.source.path.resolve(), self.profile.tensor_dtype
-
-    @property
-    def elements(self) -> int:
-        """Numbers to read, for a progress bar."""
-        linears = (math.prod(spec.shape) for spec in self.weights if isinstance(spec, LinearSpec))
-        return sum(linears) + math.prod(self.config.table_shape)
 
 
 def prepare(

@@ -1,59 +1,27 @@
-"""The vision graphs of a package: their weights, and the files they are written to."""
+"""The vision graphs of a package."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+
+from tcim_lite.hmm import WeightEntry
 
 from ..common.errors import CompileError
-from ..common.profiles import Profile, profile_for
-from ..common.progress import Progress
-from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
+from ..common.profiles import profile_for
+from ..common.weight_spec import CheckpointTensors, RandomTensors, TensorSource
 from ..model_config import ModelConfig
 from ..tower_kinds.asked import DEFAULT, Asked
-from ..tower_kinds.kind import TowerPlan
-from .graph_files import GraphFile, write_graph_files
+from .graph_files import GraphFile
 from .options import CompileOptions
+from .parts import Beside, OtherGraphs, Part
 from .source import Source
-from .weight_files import write_encoder_weights
 
 _FORMATS = ("w8a8h1_sefp", "float16", "float32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedTower:
-    """A tower that is ready to be written.
-
-    Attributes:
-        name: Prefix of its files.
-        model_type: Of the family.
-        plan: Its graphs.
-        profile: Dtypes and formats.
-        weights: Those that come from tensors, but the tables.
-        tensors: Where the numbers come from.
-        self_contained: The graphs hold the weights.
-    """
-
-    name: str
-    model_type: str
-    plan: TowerPlan
-    profile: Profile
-    weights: Sequence[LinearSpec | VectorSpec]
-    tensors: TensorSource
-    self_contained: bool
-
-    @property
-    def elements(self) -> int:
-        """Numbers to read, for a progress bar."""
-        return sum(math.prod(spec.shape) for spec in self.weights if isinstance(spec, LinearSpec))
-
-
-def prepare_tower(options: CompileOptions, name: str, source: Source, model: ModelConfig) -> PreparedTower | None:
-    """Returns the tower that `--vision` asks for; None without it.
+def prepare_tower(options: CompileOptions, name: str, source: Source, model: ModelConfig) -> list[Part]:
+    """Returns the tower that `--vision` asks for, if it does.
 
     Raises:
         CompileError: There is none, or it or what is asked for does not fit.
@@ -62,7 +30,7 @@ def prepare_tower(options: CompileOptions, name: str, source: Source, model: Mod
         for option, given in (("--vision-quant", options.vision_quant), ("--vision-mask", options.vision_mask)):
             if given:
                 raise CompileError(f"{option} is for the graph of a vision tower; give --vision as well")
-        return None
+        return []
     family = model.family
     if family.vision is None:
         raise CompileError(f"--vision: {family.title} has no vision tower that this compiler knows; leave it out")
@@ -77,35 +45,22 @@ def prepare_tower(options: CompileOptions, name: str, source: Source, model: Mod
     if source.tensors is not None:
         tensors = CheckpointTensors(family.vision.store(source.path))
     tensors.check([*weights, *plan.tables()])
-    return PreparedTower(
-        name=name,
-        model_type=family.model_type,
-        plan=plan,
-        profile=profile,
+    common = {"model_type": family.model_type, "quant": profile.quant}
+
+    def graphs(entries: Sequence[WeightEntry]) -> Iterator[GraphFile]:
+        for end in plan.ends:
+            message = {**common, **plan.message(end)}
+            yield GraphFile(f"{name}_visual{end}.hmm", [plan.graph(end, profile, entries)], message)
+
+    visual = OtherGraphs(
+        stem=f"{name}_visual",
         weights=weights,
         tensors=tensors,
+        constants=lambda: plan.constants(tensors, profile.tensor_dtype),
+        graphs=graphs,
+        dtype=profile.tensor_dtype,
         self_contained=options.self_contained,
+        what="of the vision tower's weights",
     )
-
-
-def write_tower(folder: Path, tower: PreparedTower, workers: ThreadPoolExecutor, bar: Progress) -> None:
-    """Writes the weights and a file for every graph."""
-    plan, profile = tower.plan, tower.profile
-    entries, sibling = write_encoder_weights(
-        folder / f"{tower.name}_visual.hmw",
-        tower.weights,
-        plan.constants(tower.tensors, profile.tensor_dtype),
-        tower.tensors,
-        profile.tensor_dtype,
-        workers,
-        bar,
-        "of the vision tower's weights",
-    )
-    common = {"model_type": tower.model_type, "quant": profile.quant}
-    files = (
-        GraphFile(f"{tower.name}_visual{end}.hmm", [plan.graph(end, profile, entries)], {**common, **plan.message(end)})
-        for end in plan.ends
-    )
-    write_graph_files(folder, files, entries, sibling, self_contained=tower.self_contained)
-    for path, listed in plan.lists().items():
-        (folder / path).write_text(json.dumps(listed, indent=4))
+    lists = (Beside(path, json.dumps(listed, indent=4).encode) for path, listed in plan.lists().items())
+    return [visual, *lists]

@@ -9,20 +9,17 @@ from ..common.checkpoint import config_of
 from ..compiler.options import CompileResult
 from . import funaudiochat, minicpmo, qwen3_tts, whisper
 from .asked import folder_of
-from .compile import FRAMED, SOUND_ENCODERS, compile_whisper, write_sound_encoder
+from .compile import compile_whisper, prepare_sound
 from .compile_funaudiochat import compile_funaudiochat
 from .compile_minicpmo import compile_minicpmo
-from .compile_omni import NETWORKS, prepare_voice, write_voice
+from .compile_omni import NETWORKS, prepare_voice
 from .compile_tts import compile_qwen3_tts
 
 __all__ = [
-    "FRAMED",
     "NETWORKS",
-    "SOUND_ENCODERS",
     "compiler_of",
+    "prepare_sound",
     "prepare_voice",
-    "write_sound_encoder",
-    "write_voice",
 ]
 
 _COMPILERS = {

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
+from tcim_lite.hmm import WeightEntry
 
 from ..common.checkpoint import Checkpoint, config_of
 from ..common.errors import CompileError
-from ..common.pack_stream import worker_pool
-from ..common.package import files_in, host_files_in, staged_package, write_host_files
+from ..common.package import host_files_in
 from ..common.profiles import Profile, profile_for
-from ..common.progress import Progress
-from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource
-from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, write_graph_files
+from ..common.weight_spec import CheckpointTensors, RandomTensors, TensorSource
+from ..compiler.graph_files import GraphFile
 from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
-from ..compiler.prepare import warn
-from ..compiler.weight_files import write_encoder_weights
-from ..model_config import ModelConfig
+from ..compiler.parts import OtherGraphs, Part
+from ..compiler.prepare import PreparedModel
+from ..compiler.source import Source
+from ..compiler.write import Contents, write_package
+from ..families import titles_of
 from . import glm_asr, qwen3_asr, qwen3_omni, whisper_graphs
 from .asked import folder_of, warn_unused
-from .encoder_file import write_encoder
+from .encoder_file import encoder_graph
 from .glm_asr import GlmSound
 from .qwen3_asr import SoundConfig
 from .whisper import MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
@@ -57,28 +56,21 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
     options.refuse_others(_OPTIONS, _WHAT)
     _check_context(options)
     folder = folder_of(options.checkpoint)
-    config = read_whisper(config_of(folder))
+    raw = config_of(folder)
+    config = read_whisper(raw)
     profile = profile_for(options.quant, options.head_quant, options.activations)
     specs = config.specs(profile)
     tensors: TensorSource = RandomTensors(options.seed)
+    checkpoint = None
     if not options.random_weights:
         checkpoint = Checkpoint(folder)
         tensors = CheckpointTensors(checkpoint)
         warn_unused(checkpoint.names(), {tensor for spec in specs for tensor in spec.tensors} | {"proj_out.weight"})
     tensors.check(specs)
     name, rows = options.name or MODEL_TYPE, min(options.context_length, config.cache_rows)
-    check_neighbours(options.output, name)
-    with staged_package(options.output, owned_files(name)) as staging:
-        if not write_host_files(host_files_in(folder), staging):
-            warn(f"{folder} has no tokenizer files; the package works, but programs will not find a tokenizer")
-        elements = sum(int(np.prod(spec.shape)) for spec in specs if isinstance(spec, LinearSpec))
-        with Progress(elements, visible=progress) as bar, worker_pool() as workers:
-            file = staging / f"{name}.hmw"
-            constants = whisper_graphs.constants(profile.tensor_dtype, rows)
-            entries, sibling = write_encoder_weights(
-                file, specs, constants, tensors, profile.tensor_dtype, workers, bar
-            )
-        graphs = {
+
+    def graphs(entries: Sequence[WeightEntry]) -> Iterator[GraphFile]:
+        made = {
             "encode": whisper_graphs.encoder_graph(config, profile, entries),
             # The vendor's engine in C++ takes outputs of the encoder in another order than its other programs.
             "encode_keys_first": whisper_graphs.encoder_graph(config, profile, entries, keys_first=True),
@@ -86,36 +78,43 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
             "decode": whisper_graphs.decoder_graph(config, profile, entries, "decode", 1, rows),
         }
         message = _message(config, profile, rows)
-        written = [GraphFile(f"{name}_{stage}.hmm", [graph], message) for stage, graph in graphs.items()]
-        write_graph_files(staging, written, entries, sibling, self_contained=options.self_contained)
-        files = files_in(staging)
-    return CompileResult(output=options.output, files=files)
+        for stage, graph in made.items():
+            yield GraphFile(f"{name}_{stage}.hmm", [graph], message)
+
+    whole = OtherGraphs(
+        stem=name,
+        weights=specs,
+        tensors=tensors,
+        constants=lambda: whisper_graphs.constants(profile.tensor_dtype, rows),
+        graphs=graphs,
+        dtype=profile.tensor_dtype,
+        self_contained=options.self_contained,
+    )
+    source = Source(path=folder, config=raw, tensors=checkpoint, host_files=host_files_in(folder))
+    return write_package(options.output, Contents(name=name, source=source, parts=[whole]), progress=progress)
 
 
-def write_sound_encoder(
-    folder: Path, name: str, options: CompileOptions, raw: Mapping[str, Any], model: ModelConfig, profile: Profile
-) -> None:
-    """Writes the graph of an encoder and its weights, if config.json has the sizes of one.
-
-    Args:
-        folder: To write into.
-        name: Of the package.
-        options: Its checkpoint, and what is the same for both.
-        raw: Its config.json.
-        model: The language model.
-        profile: Formats of the weights.
+def prepare_sound(options: CompileOptions, target: PreparedModel) -> list[Part]:
+    """Returns the encoder of sounds of a language model, if config.json has the sizes of one.
 
     Raises:
         CompileError: The checkpoint or its config does not fit.
     """
-    model_type = model.family.model_type  # which a file need not say
-    config = SOUND_ENCODERS[model_type](raw, options.audio_frames, model.hidden_size)
+    model_type = target.config.family.model_type  # which a file need not say
+    if options.audio_frames is not None and model_type not in FRAMED:
+        raise CompileError(
+            f"--audio-frames is for {titles_of(lambda family: family.model_type in FRAMED)}, whose packages have an "
+            "encoder of sounds of so many frames; leave it out"
+        )
+    read = SOUND_ENCODERS.get(model_type)
+    config = None if read is None else read(target.source.config, options.audio_frames, target.config.hidden_size)
     if config is None:
-        return
+        return []
     names = () if options.random_weights else Checkpoint(folder_of(options.checkpoint)).names()
-    message = {"model_type": model_type, "quant": profile.quant, "audio_frames": config.frames}
-    specs = config.specs(profile, names)
-    write_encoder(folder, f"{name}_{config.file_end}", options, profile, config, specs, message)
+    message = {"model_type": model_type, "quant": target.profile.quant, "audio_frames": config.frames}
+    specs = config.specs(target.profile, names)
+    stem = f"{target.name}_{config.file_end}"
+    return [encoder_graph(stem, options, target.profile, config, specs, message)]
 
 
 def _check_context(options: CompileOptions) -> None:

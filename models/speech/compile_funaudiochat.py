@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from ..common.pack_stream import worker_pool
-from ..common.package import EMBEDDING, files_in, staged_package, write_host_files
-from ..common.progress import Progress
+from ..common.package import EMBEDDING
 from ..common.weight_spec import LinearSpec, VectorSpec
-from ..compiler.graph_files import check_neighbours, owned_files, write_graphs
 from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
-from ..compiler.prepare import prepare, warn
-from ..compiler.weight_files import write_embedding, write_weights
+from ..compiler.parts import LanguageGraphs, Part, Table
+from ..compiler.prepare import prepare
 from ..compiler.weights import embedding_spec
+from ..compiler.write import Contents, write_package
 from .asked import warn_unused
-from .encoder_file import Part, write_encoder
+from .encoder_file import Encoder, encoder_graph
 from .funaudiochat import MODEL_TYPE, TITLE, read_language
 from .funaudiochat_sound import read_chat_sound
 
@@ -47,30 +44,26 @@ def compile_funaudiochat(options: CompileOptions, *, progress: bool = False) -> 
     model = prepare(replace(options, name=name, audio_frames=None, all_logits=True), part=read_language)
     source, profile = model.source, model.profile
     sound, codes = read_chat_sound(source.config, frames, model.config.hidden_size)
-    parts: dict[str, tuple[Part, list[LinearSpec | VectorSpec]]] = {
+    encoders: dict[str, tuple[Encoder, list[LinearSpec | VectorSpec]]] = {
         _SOUND: (sound, sound.specs(profile)),
         _CODES: (codes, codes.specs(profile)),
     }
     tables = {EMBEDDING: embedding_spec(model.config), _AUDIO_TABLE: codes.table}
-    for _, specs in parts.values():
-        model.tensors.check(specs)
     if source.tensors is not None:
-        specs = [*model.weights, *tables.values(), *(spec for _, part in parts.values() for spec in part)]
+        specs = [*model.weights, *tables.values(), *(spec for _, part in encoders.values() for spec in part)]
         warn_unused(source.tensors.names(), {tensor for spec in specs for tensor in spec.tensors}, _SPEAKING)
 
-    check_neighbours(options.output, name)
-    with staged_package(options.output, owned_files(name, tuple(parts))) as staging:
-        if not write_host_files(source.host_files, staging):
-            warn(f"{source.path} has no tokenizer files; the package works, but programs will not find a tokenizer")
-        (staging / EMBEDDING).parent.mkdir(exist_ok=True)
-        elements = model.elements + sum(math.prod(spec.shape) for spec in tables.values())
-        with Progress(elements, visible=progress) as bar, worker_pool() as workers:
-            entries, sibling = write_weights(staging, model, workers, bar)
-            write_graphs(staging, model, entries, sibling)
-            for path, spec in tables.items():
-                write_embedding(staging / path, spec, model.tensors, profile.tensor_dtype, bar)
-        message = {"model_type": MODEL_TYPE, "quant": profile.quant, "audio_frames": frames}
-        for part, (what, specs) in parts.items():
-            write_encoder(staging, f"{name}_{part}", options, profile, what, specs, message)
-        files = files_in(staging)
-    return CompileResult(output=options.output, files=files)
+    message = {"model_type": MODEL_TYPE, "quant": profile.quant, "audio_frames": frames}
+    written: list[Part] = [
+        LanguageGraphs(model),
+        *(
+            Table(path=path, spec=spec, tensors=model.tensors, dtype=profile.tensor_dtype)
+            for path, spec in tables.items()
+        ),
+        *(
+            encoder_graph(f"{name}_{part}", options, profile, encoder, specs, message)
+            for part, (encoder, specs) in encoders.items()
+        ),
+    ]
+    contents = Contents(name=name, source=source, parts=written, ends=tuple(encoders))
+    return write_package(options.output, contents, progress=progress)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..common.checkpoint import Checkpoint
-from ..common.pack_stream import worker_pool
-from ..common.package import EMBEDDING, files_in, staged_package, write_host_files
-from ..common.progress import Progress
+from ..common.package import EMBEDDING
 from ..common.speech_roles import TEXT_TOKENS
 from ..common.weight_spec import LinearSpec
-from ..compiler.graph_files import check_neighbours, owned_files, write_graphs
 from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
+from ..compiler.parts import LanguageGraphs, Part, Table
 from ..compiler.prepare import PreparedModel, prepare, warn
-from ..compiler.vision import prepare_tower, write_tower
-from ..compiler.weight_files import write_embedding, write_weights
+from ..compiler.vision import prepare_tower
 from ..compiler.weights import embedding_spec
-from ..onnx import onnx_bytes
+from ..compiler.write import Contents, write_package
 from .asked import warn_unused
-from .encoder_file import write_encoder
+from .encoder_file import encoder_graph
 from .minicpmo import HEADS, MODEL_TYPE, TITLE, read_language, read_speech, text_table
 from .minicpmo_networks import features_of_codes, mel_of_features, spectrum_of_mel
 from .minicpmo_sound import read_omni_sound
+from .network import network
 from .tensors import table_spec
 
 _OPTIONS = COMMON_OPTIONS | {"prefill_length", "context_length", "vision", "vision_quant"}
@@ -66,27 +64,23 @@ def compile_minicpmo(options: CompileOptions, *, progress: bool = False) -> Comp
         specs = [*language.weights, *speech.weights, *sound_specs, embedding_spec(language.config), *tables.values()]
         warn_unused(source.tensors.names(), {tensor for spec in specs for tensor in spec.tensors}, _NETWORKS)
 
-    check_neighbours(options.output, name)
-    with staged_package(options.output, owned_files(name, (_LANGUAGE, _SPEECH, *_FILES, _VOCODER))) as staging:
-        if not write_host_files(source.host_files, staging):
-            warn(f"{source.path} has no tokenizer files; the package works, but programs will not find a tokenizer")
-        (staging / EMBEDDING).parent.mkdir(exist_ok=True)
-        tables = {EMBEDDING: embedding_spec(language.config), **tables}
-        elements = language.elements + speech.elements + sum(math.prod(spec.shape) for spec in tables.values())
-        with Progress(elements, visible=progress) as bar, worker_pool() as workers:
-            for model in (language, speech):
-                entries, sibling = write_weights(staging, model, workers, bar)
-                write_graphs(staging, model, entries, sibling)
-            if tower is not None:
-                write_tower(staging, tower, workers, bar)
-            for path, spec in tables.items():
-                write_embedding(staging / path, spec, language.tensors, profile.tensor_dtype, bar, bare=True)
-        message = {"model_type": MODEL_TYPE, "quant": profile.quant}
-        write_encoder(staging, f"{name}_{_SOUND}", options, profile, sound, sound_specs, message)
-        if source.tensors is not None:
-            _write_networks(staging, name, source.path, profile.tensor_dtype)
-        files = files_in(staging)
-    return CompileResult(output=options.output, files=files)
+    dtype = profile.tensor_dtype
+    message = {"model_type": MODEL_TYPE, "quant": profile.quant}
+    parts: list[Part] = [
+        LanguageGraphs(language),
+        LanguageGraphs(speech),
+        *tower,
+        Table.of(language, EMBEDDING, bare=True),
+        *(
+            Table(path=path, spec=spec, tensors=language.tensors, dtype=dtype, bare=True)
+            for path, spec in tables.items()
+        ),
+        encoder_graph(f"{name}_{_SOUND}", options, profile, sound, sound_specs, message),
+    ]
+    if source.tensors is not None:
+        parts += _networks(name, source.path, dtype)
+    contents = Contents(name=name, source=source, parts=parts, ends=(_LANGUAGE, _SPEECH, *_FILES, _VOCODER))
+    return write_package(options.output, contents, progress=progress)
 
 
 def _speech_tables(model: PreparedModel, text: tuple[str, tuple[int, int]]) -> Iterator[tuple[Path, LinearSpec]]:
@@ -101,16 +95,15 @@ def _speech_tables(model: PreparedModel, text: tuple[str, tuple[int, int]]) -> I
         )
 
 
-def _write_networks(folder: Path, name: str, checkpoint: Path, quant: str) -> None:
-    """From codes to sound, in floats in every package."""
+def _networks(name: str, checkpoint: Path, dtype: str) -> Iterator[Part]:
+    """From codes to sound."""
     tensors = Checkpoint(checkpoint)
     for part, make in zip(_CODES, (features_of_codes, mel_of_features), strict=True):
-        (folder / f"{name}_{part}.hmm").write_bytes(onnx_bytes(make(tensors), quant))
+        yield network(f"{name}_{part}", partial(make, tensors), dtype)
     if not (own := checkpoint / _VOCODER_FOLDER).is_dir():
         warn(
             f"{own} does not exist, so {name}_{_VOCODER}.hmm is left out; save the tensors of assets/Vocos.pt there as "
             "model.safetensors (docs/speech.md)"
         )
         return
-    model = spectrum_of_mel(Checkpoint(own))
-    (folder / f"{name}_{_VOCODER}.hmm").write_bytes(onnx_bytes(model, quant))
+    yield network(f"{name}_{_VOCODER}", partial(spectrum_of_mel, Checkpoint(own)), dtype)

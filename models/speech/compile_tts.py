@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..common.checkpoint import Checkpoint, config_of
-from ..common.pack_stream import worker_pool
-from ..common.package import EMBEDDING, files_in, staged_package, write_host_files
-from ..common.progress import Progress
-from ..compiler.graph_files import check_neighbours, owned_files, write_graphs
+from ..common.package import EMBEDDING
 from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
+from ..compiler.parts import Beside, LanguageGraphs, Part, Table
 from ..compiler.prepare import prepare, warn
-from ..compiler.weight_files import write_embedding, write_weights
 from ..compiler.weights import embedding_spec
-from ..onnx import onnx_bytes
+from ..compiler.write import Contents, write_package
 from .asked import warn_unused
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
-from .encoder_file import write_encoder
+from .encoder_file import encoder_graph
+from .network import network
 from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read_text_projection, text_table
 from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
 
@@ -62,34 +61,26 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
     projection = read_text_projection(talker.source.config)
     text = text_table(talker.source.config)
     specs = projection.specs(talker.profile)
-    talker.tensors.check([*specs, text])
+    talker.tensors.check([text])
     if not options.random_weights:
         placed = {tensor for model in models.values() for spec in model.weights for tensor in spec.tensors}
         placed |= {tensor for model in models.values() for tensor in embedding_spec(model.config).tensors}
         placed |= {tensor for spec in [*specs, text] for tensor in spec.tensors}
         warn_unused(Checkpoint(talker.source.path).names(), placed, _ELSEWHERE)
 
-    codec = _codec_of(talker.source.path) if not options.random_weights else None
-    check_neighbours(options.output, name)
-    with staged_package(options.output, owned_files(name, (_CODEC, _STREAMED))) as staging:
-        if not write_host_files(talker.source.host_files, staging):
-            without = "has no tokenizer files; the package works, but programs will not find a tokenizer"
-            warn(f"{talker.source.path} {without}")
-        (staging / EMBEDDING).parent.mkdir(exist_ok=True)
-        elements = sum(model.elements for model in models.values()) + math.prod(text.shape)
-        with Progress(elements, visible=progress) as bar, worker_pool() as workers:
-            for part, model in models.items():
-                entries, sibling = write_weights(staging, model, workers, bar)
-                write_graphs(staging, model, entries, sibling)
-                table, dtype = embedding_spec(model.config), model.profile.tensor_dtype
-                write_embedding(staging / _TABLES[part], table, model.tensors, dtype, bar)
-            write_embedding(staging / _TEXT_TABLE, text, talker.tensors, talker.profile.tensor_dtype, bar)
-        message = {"model_type": MODEL_TYPE, "quant": talker.profile.quant}
-        write_encoder(staging, f"{name}_{PROJECTION}", options, talker.profile, projection, specs, message)
-        if codec is not None:
-            _write_codec(staging, name, talker.profile.tensor_dtype, codec)
-        files = files_in(staging)
-    return CompileResult(output=options.output, files=files)
+    parts: list[Part] = []
+    for part, model in models.items():
+        parts += [LanguageGraphs(model), Table.of(model, _TABLES[part])]
+    dtype = talker.profile.tensor_dtype
+    message = {"model_type": MODEL_TYPE, "quant": talker.profile.quant}
+    parts += [
+        Table(path=_TEXT_TABLE, spec=text, tensors=talker.tensors, dtype=dtype),
+        encoder_graph(f"{name}_{PROJECTION}", options, talker.profile, projection, specs, message),
+    ]
+    if not options.random_weights and (codec := _codec_of(talker.source.path)) is not None:
+        parts += _codec_parts(name, dtype, codec)
+    contents = Contents(name=name, source=talker.source, parts=parts, ends=(_CODEC, _STREAMED))
+    return write_package(options.output, contents, progress=progress)
 
 
 def _codec_of(folder: Path) -> CodecConfig | None:
@@ -104,10 +95,10 @@ def _codec_of(folder: Path) -> CodecConfig | None:
     return read_codec(raw, Checkpoint(own))
 
 
-def _write_codec(folder: Path, name: str, quant: str, codec: CodecConfig) -> None:
-    """Its two graphs, in floats in every package, and what the vendor's host asks for the length of a sound."""
-    for part, model in ((_CODEC, whole_codec(codec, FRAMES)), (_STREAMED, streamed_codec(codec, CHUNK))):
-        (folder / f"{name}_{part}.hmm").write_bytes(onnx_bytes(model, quant))
+def _codec_parts(name: str, dtype: str, codec: CodecConfig) -> Iterator[Part]:
+    """Its two graphs, and what the vendor's host asks for the length of a sound."""
+    yield network(f"{name}_{_CODEC}", partial(whole_codec, codec, FRAMES), dtype)
+    yield network(f"{name}_{_STREAMED}", partial(streamed_codec, codec, CHUNK), dtype)
     groups = codec["num_quantizers"]
     lengths = {f"1_{groups}_{count}": [1, 1, count * codec.samples] for count in range(1, FRAMES + 1)}
-    (folder / EMBEDDING.with_name("decode_padding_shapes.json")).write_text(json.dumps(lengths, indent=2))
+    yield Beside(EMBEDDING.with_name("decode_padding_shapes.json"), json.dumps(lengths, indent=2).encode)

@@ -1,0 +1,18 @@
+"""A network of a package, which is compiled as one from ONNX is: in floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..compiler.parts import Beside
+from ..onnx import onnx_bytes
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def network(stem: str, make: Callable[[], onnx.ModelProto], dtype: str) -> Beside:
+    """Returns what becomes `STEM.hmm`, of what `make` makes when it is written."""
+    return Beside(Path(f"{stem}.hmm"), lambda: onnx_bytes(make(), dtype))
