@@ -14,7 +14,7 @@ from tcim_lite.models.common.weight_spec import LinearSpec
 from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
 from tcim_lite.models.model_config import ModelConfig
-from tcim_lite.models.speech import funaudiochat, minicpmo, qwen3_tts, whisper
+from tcim_lite.models.speech import SPEECH_MODELS
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
 QUANTS = ("w4a8h0_ssfp", "mxfp4a8", "w8a8h1_sefp", "float16")
@@ -101,13 +101,8 @@ def page() -> str:
         rows.append(
             f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {vision} | {gguf} | yes |"
         )
-    for title, part, vision in (
-        ("Whisper", whisper, "no"),
-        (qwen3_tts.TITLE, qwen3_tts, "no"),
-        (minicpmo.TITLE, minicpmo, minicpmo.LANGUAGE.vision.images),
-        (funaudiochat.TITLE, funaudiochat, "no"),
-    ):
-        rows.append(f"| {title} | `{part.MODEL_TYPE}` | {part.MODELS} | {part.HAS} | {vision} | no | no |")
+    for part in SPEECH_MODELS.values():
+        rows.append(f"| {part.title} | `{part.model_type}` | {part.models} | {part.has} | {part.images} | no | no |")
     sizes = [f"| shape | family | {' | '.join(QUANTS)} |", "|---|---|" + "---|" * len(QUANTS)]
     for folder in sorted(SHAPES.iterdir()):
         config = read_config(json.loads((folder / "config.json").read_text()))

@@ -50,10 +50,10 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             should be tied and is not, tensors without a place in the graph.
     """
     # They use parts of this package.
-    from ..speech import NETWORKS, compiler_of, prepare_sound, prepare_voice
+    from ..speech import NETWORKS, prepare_sound, prepare_voice, speech_model_of
 
-    if (own := compiler_of(options.checkpoint)) is not None:
-        return own(options, progress=progress)
+    if (own := speech_model_of(options.checkpoint)) is not None:
+        return own.compile(options, progress=progress)
     options.check_lengths()
     target = prepare(options)
     draft = None

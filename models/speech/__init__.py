@@ -1,38 +1,27 @@
-"""Compiles checkpoints of speech models."""
+"""Compiles checkpoints of speech models: those with graphs of their own are records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from ..common.checkpoint import config_of
-from ..compiler.options import CompileResult
-from . import funaudiochat, minicpmo, qwen3_tts, whisper
 from .asked import folder_of
-from .compile import compile_whisper, prepare_sound
-from .compile_funaudiochat import compile_funaudiochat
-from .compile_minicpmo import compile_minicpmo
+from .compile import prepare_sound
+from .compile_funaudiochat import FUN_AUDIO_CHAT
+from .compile_minicpmo import MINICPM_O
 from .compile_omni import NETWORKS, prepare_voice
-from .compile_tts import compile_qwen3_tts
+from .compile_tts import QWEN3_TTS
+from .compile_whisper import WHISPER
+from .record import SpeechModel
 
-__all__ = [
-    "NETWORKS",
-    "compiler_of",
-    "prepare_sound",
-    "prepare_voice",
-]
+__all__ = ["NETWORKS", "SPEECH_MODELS", "prepare_sound", "prepare_voice", "speech_model_of"]
 
-_COMPILERS = {
-    whisper.MODEL_TYPE: compile_whisper,
-    qwen3_tts.MODEL_TYPE: compile_qwen3_tts,
-    minicpmo.MODEL_TYPE: compile_minicpmo,
-    funaudiochat.MODEL_TYPE: compile_funaudiochat,
-}
+SPEECH_MODELS = {record.model_type: record for record in (WHISPER, QWEN3_TTS, MINICPM_O, FUN_AUDIO_CHAT)}
 
 
-def compiler_of(checkpoint: Path) -> Callable[..., CompileResult] | None:
-    """Returns what compiles a folder, named by itself or by its config.json, that has graphs of its own; else None."""
+def speech_model_of(checkpoint: Path) -> SpeechModel | None:
+    """Returns the record of a folder, named by itself or by its config.json, that has graphs of its own; else None."""
     folder = folder_of(checkpoint)
     if not (folder.is_dir() and (folder / "config.json").is_file()):
         return None
-    return _COMPILERS.get(str(config_of(folder).get("model_type")))
+    return SPEECH_MODELS.get(str(config_of(folder).get("model_type")))

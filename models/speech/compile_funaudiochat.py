@@ -6,38 +6,25 @@ from dataclasses import replace
 
 from ..common.package import EMBEDDING
 from ..common.weight_spec import LinearSpec, VectorSpec
-from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
+from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
 from ..compiler.prepare import prepare
 from ..compiler.weights import embedding_spec
-from ..compiler.write import Contents, write_package
+from ..compiler.write import Contents
 from .asked import warn_unused
 from .encoder_file import Encoder, encoder_graph
 from .funaudiochat import MODEL_TYPE, TITLE, read_language
 from .funaudiochat_sound import read_chat_sound
+from .record import SpeechModel
 
-_OPTIONS = COMMON_OPTIONS | {"prefill_length", "context_length", "audio_frames"}
-_GRAPHS = f"the graphs of {TITLE} are those of the vendor, for one sequence"
 _SOUND, _CODES = "audio_encoder", "audio_tower"
 _AUDIO_TABLE = EMBEDDING.with_name("quant_audio_embedding")
 _SPEAKING = ("audio_invert_tower.",)  # what makes codes of hidden states
 _FRAMES = 800  # of the eight seconds that the demo cuts sounds to
 
 
-def compile_funaudiochat(options: CompileOptions, *, progress: bool = False) -> CompileResult:
-    """Writes the package `options` describe: `NAME_prefill.hmm`, `NAME_audio_encoder.hmm` and so on.
-
-    Args:
-        options: What to compile. `audio_frames` are those of the encoder.
-        progress: Show a bar on stderr where that is a terminal.
-
-    Raises:
-        CompileError: The checkpoint, its config or an option does not fit, or the output cannot be written.
-
-    Warns:
-        CompileWarning: No tokenizer, values beyond fp16, tensors without a place in the graphs.
-    """
-    options.refuse_others(_OPTIONS, _GRAPHS)
+def _contents(options: CompileOptions) -> Contents:
+    """`NAME_prefill.hmm`, `NAME_audio_encoder.hmm` and so on; `audio_frames` are those of the encoder."""
     options.check_lengths()
     name = options.name or MODEL_TYPE
     frames = options.audio_frames or _FRAMES
@@ -65,5 +52,18 @@ def compile_funaudiochat(options: CompileOptions, *, progress: bool = False) -> 
             for part, (encoder, specs) in encoders.items()
         ),
     ]
-    contents = Contents(name=name, source=source, parts=written, ends=tuple(encoders))
-    return write_package(options.output, contents, progress=progress)
+    return Contents(name=name, source=source, parts=written, ends=tuple(encoders))
+
+
+FUN_AUDIO_CHAT = SpeechModel(
+    model_type=MODEL_TYPE,
+    title=TITLE,
+    models="Fun-Audio-Chat 8B",
+    has=(
+        "[graphs of its own](speech.md#fun-audio-chat): a language model as Qwen3, an encoder of sounds and one of "
+        "groups of codes; what it speaks with is left out"
+    ),
+    options=frozenset({"prefill_length", "context_length", "audio_frames"}),
+    graphs=f"the graphs of {TITLE} are those of the vendor, for one sequence",
+    contents=_contents,
+)

@@ -11,22 +11,22 @@ from ..common.checkpoint import Checkpoint
 from ..common.package import EMBEDDING
 from ..common.speech_roles import TEXT_TOKENS
 from ..common.weight_spec import LinearSpec
-from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
+from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
 from ..compiler.prepare import PreparedModel, prepare, warn
 from ..compiler.vision import prepare_tower
 from ..compiler.weights import embedding_spec
-from ..compiler.write import Contents, write_package
+from ..compiler.write import Contents
+from ..towers.minicpm import MINICPM_O_2_6
 from .asked import warn_unused
 from .encoder_file import encoder_graph
 from .minicpmo import HEADS, MODEL_TYPE, TITLE, read_language, read_speech, text_table
 from .minicpmo_networks import features_of_codes, mel_of_features, spectrum_of_mel
 from .minicpmo_sound import read_omni_sound
 from .network import network
+from .record import SpeechModel
 from .tensors import table_spec
 
-_OPTIONS = COMMON_OPTIONS | {"prefill_length", "context_length", "vision", "vision_quant"}
-_GRAPHS = f"the graphs of {TITLE} are those of the vendor, for one sequence"
 _LANGUAGE, _SPEECH, _SOUND = "llm", "tts", "audio"
 _CODES = ("dvae_part1", "dvae_part2")
 _VOCODER, _VOCODER_FOLDER = "vocos", Path("assets/vocos")
@@ -36,20 +36,8 @@ _NETWORKS = ("tts.dvae.", "vpm.", "resampler.")
 _FILES = (*(f"{part}_{stage}" for part in (_LANGUAGE, _SPEECH) for stage in ("prefill", "decode")), _SOUND, *_CODES)
 
 
-def compile_minicpmo(options: CompileOptions, *, progress: bool = False) -> CompileResult:
-    """Writes the package `options` describe: `NAME_llm_prefill.hmm` and so on.
-
-    Args:
-        options: What to compile. `prefill_length` and `context_length` are those of the language model.
-        progress: Show a bar on stderr where that is a terminal.
-
-    Raises:
-        CompileError: The checkpoint, its config or an option does not fit, or the output cannot be written.
-
-    Warns:
-        CompileWarning: No tokenizer, no vocoder, values beyond fp16, tensors without a place in the graphs.
-    """
-    options.refuse_others(_OPTIONS, _GRAPHS)
+def _contents(options: CompileOptions) -> Contents:
+    """`NAME_llm_prefill.hmm` and so on; lengths are those of the language model."""
     options.check_lengths()
     name = options.name or MODEL_TYPE
     language = prepare(replace(options, name=f"{name}_{_LANGUAGE}"), part=read_language)
@@ -79,8 +67,7 @@ def compile_minicpmo(options: CompileOptions, *, progress: bool = False) -> Comp
     ]
     if source.tensors is not None:
         parts += _networks(name, source.path, dtype)
-    contents = Contents(name=name, source=source, parts=parts, ends=(_LANGUAGE, _SPEECH, *_FILES, _VOCODER))
-    return write_package(options.output, contents, progress=progress)
+    return Contents(name=name, source=source, parts=parts, ends=(_LANGUAGE, _SPEECH, *_FILES, _VOCODER))
 
 
 def _speech_tables(model: PreparedModel, text: tuple[str, tuple[int, int]]) -> Iterator[tuple[Path, LinearSpec]]:
@@ -107,3 +94,18 @@ def _networks(name: str, checkpoint: Path, dtype: str) -> Iterator[Part]:
         )
         return
     yield network(f"{name}_{_VOCODER}", partial(spectrum_of_mel, Checkpoint(own)), dtype)
+
+
+MINICPM_O = SpeechModel(
+    model_type=MODEL_TYPE,
+    title=TITLE,
+    models="MiniCPM-o 2.6",
+    has=(
+        "[graphs of its own](speech.md#minicpm-o): a language model as Qwen2, an encoder of sounds, a model of speech, "
+        "its codes and a vocoder"
+    ),
+    images=MINICPM_O_2_6.images,
+    options=frozenset({"prefill_length", "context_length", "vision", "vision_quant"}),
+    graphs=f"the graphs of {TITLE} are those of the vendor, for one sequence",
+    contents=_contents,
+)

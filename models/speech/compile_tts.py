@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ..common.checkpoint import Checkpoint, config_of
 from ..common.package import EMBEDDING
-from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
+from ..compiler.options import CompileOptions
 from ..compiler.parts import Beside, LanguageGraphs, Part, Table
 from ..compiler.prepare import prepare, warn
 from ..compiler.weights import embedding_spec
-from ..compiler.write import Contents, write_package
+from ..compiler.write import Contents
 from .asked import warn_unused
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
@@ -22,12 +22,8 @@ from .encoder_file import encoder_graph
 from .network import network
 from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read_text_projection, text_table
 from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
+from .record import SpeechModel
 
-_OPTIONS = COMMON_OPTIONS | {"prefill_length", "context_length"}
-_GRAPHS = (
-    f"the graphs of {TITLE} are those of the vendor: prefill and decode of a talker and of a code predictor, for one "
-    "sequence"
-)
 _TALKER, _PREDICTOR, PROJECTION = "talker", "code_predictor", "text_projection"
 _CODEC, _STREAMED = "speech_tokenizer", "stateful_decoder"
 PREDICTOR_PREFILL = 2  # the talker's hidden state and the first code of a frame
@@ -38,20 +34,8 @@ _TEXT_TABLE = EMBEDDING.with_name("text_embedding")
 _ELSEWHERE = ("speaker_encoder.",)  # networks of the checkpoint that its ONNX exports hold
 
 
-def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> CompileResult:
-    """Writes the package `options` describe: `NAME_talker_prefill.hmm` and so on, as the vendor's demo opens them.
-
-    Args:
-        options: What to compile. `prefill_length` and `context_length` are the talker's.
-        progress: Show a bar on stderr where that is a terminal.
-
-    Raises:
-        CompileError: The checkpoint, its config or an option does not fit, or the output cannot be written.
-
-    Warns:
-        CompileWarning: No tokenizer, values beyond fp16, tensors without a place in the graphs.
-    """
-    options.refuse_others(_OPTIONS, _GRAPHS)
+def _contents(options: CompileOptions) -> Contents:
+    """`NAME_talker_prefill.hmm` and so on, as the vendor's demo opens them; lengths are the talker's."""
     options.check_lengths()
     name = options.name or MODEL_TYPE
     talker = prepare(replace(options, name=f"{name}_{_TALKER}"), part=read_talker)
@@ -79,8 +63,7 @@ def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> Com
     ]
     if not options.random_weights and (codec := _codec_of(talker.source.path)) is not None:
         parts += _codec_parts(name, dtype, codec)
-    contents = Contents(name=name, source=talker.source, parts=parts, ends=(_CODEC, _STREAMED))
-    return write_package(options.output, contents, progress=progress)
+    return Contents(name=name, source=talker.source, parts=parts, ends=(_CODEC, _STREAMED))
 
 
 def _codec_of(folder: Path) -> CodecConfig | None:
@@ -102,3 +85,17 @@ def _codec_parts(name: str, dtype: str, codec: CodecConfig) -> Iterator[Part]:
     groups = codec["num_quantizers"]
     lengths = {f"1_{groups}_{count}": [1, 1, count * codec.samples] for count in range(1, FRAMES + 1)}
     yield Beside(EMBEDDING.with_name("decode_padding_shapes.json"), json.dumps(lengths, indent=2).encode)
+
+
+QWEN3_TTS = SpeechModel(
+    model_type=MODEL_TYPE,
+    title=TITLE,
+    models="Qwen3-TTS 12Hz 0.6B, 1.7B",
+    has="[graphs of its own](speech.md#qwen3-tts): a talker, a predictor of codes, a projection of text, a codec",
+    options=frozenset({"prefill_length", "context_length"}),
+    graphs=(
+        f"the graphs of {TITLE} are those of the vendor: prefill and decode of a talker and of a code predictor, for "
+        "one sequence"
+    ),
+    contents=_contents,
+)

@@ -13,11 +13,7 @@ from ..dense import CONTRACT
 from ..families import qwen3
 
 MODEL_TYPE, ARCHITECTURE = "funaudiochat", "FunAudioChatForConditionalGeneration"
-TITLE, MODELS = "Fun-Audio-Chat", "Fun-Audio-Chat 8B"
-HAS = (
-    "[graphs of its own](speech.md#fun-audio-chat): a language model as Qwen3, an encoder of sounds and one of groups "
-    "of codes; what it speaks with is left out"
-)
+TITLE = "Fun-Audio-Chat"
 
 LANGUAGE = replace(
     qwen3.FAMILY,

@@ -22,11 +22,7 @@ from ..model_config import ModelConfig
 from ..towers.minicpm import MINICPM_O_2_6
 
 MODEL_TYPE, ARCHITECTURE = "minicpmo", "MiniCPMO"
-TITLE, MODELS = "MiniCPM-o", "MiniCPM-o 2.6"
-HAS = (
-    "[graphs of its own](speech.md#minicpm-o): a language model as Qwen2, an encoder of sounds, a model of speech, its "
-    "codes and a vocoder"
-)
+TITLE = "MiniCPM-o"
 _VERSION = "2.6"
 CODE_TABLE, TEXT_TABLE = "tts.emb_code.{}.weight", "tts.emb_text.weight"
 HEADS = 4

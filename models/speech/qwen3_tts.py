@@ -31,8 +31,7 @@ from .builder import SpeechBuilder
 from .tensors import pair_tensors, table_spec
 
 MODEL_TYPE, ARCHITECTURE = "qwen3_tts", "Qwen3TTSForConditionalGeneration"
-TITLE, MODELS = "Qwen3-TTS", "Qwen3-TTS 12Hz 0.6B, 1.7B"
-HAS = "[graphs of its own](speech.md#qwen3-tts): a talker, a predictor of codes, a projection of text, a codec"
+TITLE = "Qwen3-TTS"
 _TEXT = ("fc1", "fc2")
 _FEWEST_GROUPS = 3  # of which the predictor has two heads
 

@@ -19,8 +19,6 @@ from ..family import Tensors
 from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors, table_spec
 
 MODEL_TYPE, ARCHITECTURE = "whisper", "WhisperForConditionalGeneration"
-MODELS = "Whisper tiny to large-v3-turbo, Distil-Whisper"
-HAS = "[graphs of its own](speech.md#whisper): an encoder, and a decoder with caches as inputs and outputs"
 PREFILL_TOKENS = 4  # start, language, task, no timestamps
 _LEAST_CACHE = 1024  # rows of the vendor's caches of medium; those of large-v3-turbo have 1280
 
