@@ -77,8 +77,8 @@ void check_elementwise(int64_t count) {
 
 // Words of any bits: signalling NaN too keeps its own.
 template <typename T>
-void check_transpose(int64_t cols) {
-  const int64_t rows = uniform(1, 40), x_stride = cols + uniform(0, 9), y_stride = rows + uniform(0, 9);
+void check_transpose(int64_t rows, int64_t cols, int64_t most_between) {
+  const int64_t x_stride = cols + uniform(0, most_between), y_stride = rows + uniform(0, most_between);
   GuardedBuffer<T> x((rows - 1) * x_stride + cols);
   for (int64_t i = 0; i < (rows - 1) * x_stride + cols; ++i) {
     const uint32_t bits = uniform(0, 3) == 0 ? 0x7f817d01u : uint32_t(g_random());
@@ -188,7 +188,13 @@ void check_all(int64_t size) {
   check_fake_quantize<T>(size);
   check_elementwise<T>(size);
   check_powers<T>(size);
-  check_transpose<T>(size);
+  check_transpose<T>(uniform(1, 40), size, 9);
+  for (const int64_t side : {1, 2, 3, 4, 5}) {
+    for (const int64_t most_between : {0, 1}) {
+      check_transpose<T>(size, side, most_between);
+      check_transpose<T>(side, size, most_between);
+    }
+  }
   check_rows<T>(size);
 }
 

@@ -14,6 +14,38 @@ inline void for_columns(int64_t rows, int64_t cols, Row row, Take take) {
   });
 }
 
+// kSide columns, side by side in x, become rows. Most of a square would be empty, and for so few the compiler has
+// moves.
+template <int64_t kSide, typename T>
+void split(const T* __restrict x, T* y, int64_t count, int64_t stride) {
+  T* __restrict rows[kSide];
+  for (int64_t j = 0; j < kSide; ++j) rows[j] = y + j * stride;
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t j = 0; j < kSide; ++j) rows[j][i] = x[i * kSide + j];
+}
+
+// The other way.
+template <int64_t kSide, typename T>
+void weave(const T* x, T* __restrict y, int64_t count, int64_t stride) {
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t j = 0; j < kSide; ++j) y[i * kSide + j] = x[j * stride + i];
+}
+
+// Whether it was so narrow, and is done.
+template <int64_t kSide, typename T>
+bool narrow(const TransposeArgs& args) {
+  const auto* x = static_cast<const T*>(args.x);
+  auto* y = static_cast<T*>(args.y);
+  if (args.cols == kSide && args.x_stride == kSide) {
+    split<kSide>(x, y, args.rows, args.y_stride);
+  } else if (args.rows == kSide && args.y_stride == kSide) {
+    weave<kSide>(x, y, args.cols, args.x_stride);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 // Words are moved as floats, whose bits loads and stores keep.
 void transpose_words(const TransposeArgs& args) {
   const auto* x = static_cast<const float*>(args.x);
@@ -57,11 +89,16 @@ void transpose_halves(const TransposeArgs& args) {
   }
 }
 
+template <typename T, void (*kSquares)(const TransposeArgs&)>
+void transpose(const TransposeArgs& args) {
+  if (!narrow<2, T>(args) && !narrow<3, T>(args) && !narrow<4, T>(args)) kSquares(args);
+}
+
 }  // namespace
 
 void TCIM_LITE_USE(transpose)(KernelTable& table) {
-  table.transpose[0] = transpose_halves;
-  table.transpose[1] = transpose_words;
+  table.transpose[0] = transpose<uint16_t, transpose_halves>;
+  table.transpose[1] = transpose<uint32_t, transpose_words>;
 }
 
 }  // namespace tcim_lite::cpu
