@@ -32,8 +32,8 @@ def attend(
         k = builder.concat(f"{here}.k_masked", (k, row), 2)
     scores = builder.mat_mul(f"{here}.scores", q, k)
     if mask is not None:
-        scores = builder.add_repeated(
-            f"{here}.scores_masked", scores, builder.reshape(f"{here}.mask", mask, (1, *mask.shape))
+        scores = builder.repeated(
+            "Add", f"{here}.scores_masked", scores, builder.reshape(f"{here}.mask", mask, (1, *mask.shape))
         )
     mixed = builder.mat_mul(f"{here}.mixed", builder.softmax(f"{here}.shares", scores), v)
     turned = builder.transpose(f"{here}.mixed_turned", mixed, (0, 2, 1, 3))

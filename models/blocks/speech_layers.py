@@ -164,6 +164,6 @@ class EncoderLayer:
         q, k, v = (attention.heads_of(builder, name, normed, which, layer, windows, "", tables) for which in "qkv")
         scores = builder.mat_mul(f"{name}.scores", q, builder.transpose(f"{name}.k_turned", k, (0, 1, 3, 2)))
         if mask is not None:
-            scores = builder.add_repeated(f"{name}.masked", scores, mask)
+            scores = builder.repeated("Add", f"{name}.masked", scores, mask)
         x = attention.joined(builder, name, scores, v, x, layer)
         return self.mlp.lower(builder, f"{here}.mlp", x, layer)

@@ -43,12 +43,7 @@ class EncoderBuilder(GraphBuilder):
 
     def expand(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
         """x repeated along its axes of 1."""
-        return self._moved("Expand", name, [x], tuple(shape), {})
-
-    def chosen(self, name: str, x: Ref, indices: Ref, axis: int) -> Ref:
-        """As `gather`, of integers too."""
-        shape = (*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :])
-        return self._moved("Gather", name, [x, indices], shape, {"axis": axis})
+        return self._op("Expand", name, [x], tuple(shape), dtype=x.dtype)
 
     def order(self, name: str, x: Ref) -> Ref:
         """int32 [n] -> where the smallest, the next and so on are: the inverse of a permutation."""
@@ -56,11 +51,3 @@ class EncoderBuilder(GraphBuilder):
         places = self._value(name, "intermediate", "int32", x.shape)
         self._append("TopK", [x], [values, places], {"k": x.shape[-1], "largest": 0})
         return places
-
-    def add_repeated(self, name: str, a: Ref, b: Ref) -> Ref:
-        """a + b, where b, which may be a weight, repeats to the shape of a."""
-        return self._op("Add", name, [a, b], a.shape, {"broadcast": 1})
-
-    def mul_repeated(self, name: str, a: Ref, b: Ref) -> Ref:
-        """a * b, likewise."""
-        return self._op("Mul", name, [a, b], a.shape, {"broadcast": 1})

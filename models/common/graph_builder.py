@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from tcim_lite.hmm import WeightEntry
 
-from .graph_values import GraphValues, Ref
+from .graph_moves import GraphMoves
+from .graph_values import Ref
 from .profiles import DEFAULT_ACTIVATIONS
 from .quantize import QUANTIZERS
 from .slot import Slot
@@ -29,7 +32,7 @@ class Clamp:
 Gelu: TypeAlias = Literal["gelu_tanh"]  # the function of the gate in the form of SiluMul that has it for silu
 
 
-class GraphBuilder(GraphValues):
+class GraphBuilder(GraphMoves):
     """Adds ops in execution order.
 
     Args:
@@ -223,59 +226,16 @@ class GraphBuilder(GraphValues):
         return self._op("Mul", name, [x, self.weight(factors)], x.shape, {"broadcast": 1})
 
     def where(self, name: str, condition: Ref, a: Ref, b: Ref) -> Ref:
-        """`a` where the condition, whose shape repeats to theirs, is not 0, else `b`."""
-        assert a.shape == b.shape, (name, a.shape, b.shape)
-        return self._op("Where", name, [condition, a, b], a.shape)
+        """`a` where the condition is not 0, else `b`; all three repeat to each other."""
+        return self._op("Where", name, [condition, a, b], np.broadcast_shapes(condition.shape, a.shape, b.shape))
 
     def repeated(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
-        """`Mul`, `Sub` and so on of a and b, which repeat to each other; either may be a weight of the tensor dtype."""
-        shape = tuple(max(extents) for extents in zip(a.shape, b.shape, strict=True))
-        return self._op(kind, name, [a, b], shape, {"broadcast": 1})
+        """`Add`, `Mul` and so on of a and b, which repeat to each other; either may be a weight of the tensor dtype."""
+        return self._op(kind, name, [a, b], np.broadcast_shapes(a.shape, b.shape), {"broadcast": 1})
 
     def function(self, kind: str, name: str, x: Ref) -> Ref:
         """A function of each element, such as `Gelu`."""
         return self._op(kind, name, [x], x.shape)
-
-    def slice(self, name: str, x: Ref, start: int, stop: int) -> Ref:
-        """Elements start..stop of the last axis."""
-        assert 0 <= start < stop <= x.shape[-1]
-        return self._op("Slice", name, [x], (*x.shape[:-1], stop - start), {"start": start, "stop": stop})
-
-    def part(self, name: str, x: Ref, axis: int, start: int, stop: int) -> Ref:
-        """Elements start..stop of any axis, copied."""
-        assert 0 <= start < stop <= x.shape[axis], (name, x.shape, start, stop)
-        starts, steps = [start if at == axis else 0 for at in range(len(x.shape))], [1] * len(x.shape)
-        shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
-        attributes: dict[str, int | float | str] = {
-            "starts": ",".join(map(str, starts)),
-            "steps": ",".join(map(str, steps)),
-        }
-        return self._op("StridedSlice", name, [x], shape, attributes, x.dtype)
-
-    def reshape(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
-        """The same elements in another shape."""
-        return self._op("Reshape", name, [x], tuple(shape), dtype=x.dtype)
-
-    def gather(self, name: str, x: Ref, indices: Ref, axis: int) -> Ref:
-        """x[indices] along an axis; `indices` is int32 [n]."""
-        shape = (*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :])
-        return self._op("Gather", name, [x, indices], shape, {"axis": axis})
-
-    def concat(self, name: str, parts: Sequence[Ref], axis: int) -> Ref:
-        """Tensors side by side along an axis."""
-        shape = list(parts[0].shape)
-        shape[axis] = sum(part.shape[axis] for part in parts)
-        return self._op("Concat", name, parts, tuple(shape), {"axis": axis})
-
-    def transpose(self, name: str, x: Ref, axes: Sequence[int]) -> Ref:
-        """Axis i of the result is axis `axes[i]` of x."""
-        text = ",".join(map(str, axes))
-        return self._moved("Transpose", name, [x], tuple(x.shape[axis] for axis in axes), {"axes": text})
-
-    def all_gather(self, name: str, x: Ref, offset: int, width: int) -> Ref:
-        """[.., n] -> [.., width]: this device's columns from `offset` on, and those of the others."""
-        assert 0 <= offset <= width - x.shape[-1], (name, x.shape, offset, width)
-        return self._op("AllGather", name, [x], (*x.shape[:-1], width), {"offset": offset})
 
     def largest(self, name: str, x: Ref) -> tuple[Ref, Ref]:
         """[.., n] -> the place of the largest of the last axis, int32 [.., 1], and what is there, [.., 1]."""
@@ -284,19 +244,6 @@ class GraphBuilder(GraphValues):
         values = self._value(f"{name}_logit", "intermediate", self._tensor_dtype, shape)
         self._append("TopK", [x], [values, places], {"k": 1, "largest": 1})
         return places, values
-
-    def _moved(
-        self,
-        kind: str,
-        name: str,
-        operands: Sequence[Ref],
-        shape: tuple[int, ...],
-        attributes: dict[str, int | float | str],
-    ) -> Ref:
-        """An op whose result has the dtype of what it reads."""
-        result = self._value(name, "intermediate", operands[0].dtype, shape)
-        self._append(kind, operands, [result], attributes)
-        return result
 
     def _rounding(self, weight: str) -> dict[str, int | float | str]:
         """How an op with this weight rounds what it reads, where that is not the usual way."""

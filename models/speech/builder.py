@@ -52,7 +52,7 @@ class SpeechBuilder(EncoderBuilder):
 
     def largest_integer(self, name: str, x: Ref) -> Ref:
         """Of the last axis, which stays as one of 1."""
-        return self._moved("ReduceMax", name, [x], (*x.shape[:-1], 1), {})
+        return self._op("ReduceMax", name, [x], (*x.shape[:-1], 1), dtype=x.dtype)
 
     def floats(self, name: str, x: Ref) -> Ref:
         """int32 as numbers of the tensor dtype."""
@@ -64,20 +64,15 @@ class SpeechBuilder(EncoderBuilder):
 
     def padded(self, name: str, x: Ref, rows: int) -> Ref:
         """[n, H] with rows of zeros behind it."""
-        return self._moved("Pad", name, [x], (rows, x.shape[1]), {"begins": "0,0", "value": 0.0})
+        return self._op("Pad", name, [x], (rows, x.shape[1]), {"begins": "0,0", "value": 0.0}, x.dtype)
 
     def first_rows(self, name: str, x: Ref, rows: int) -> Ref:
         """The first rows of [n, H]."""
-        return self._moved("StridedSlice", name, [x], (rows, x.shape[1]), {"starts": "0,0", "steps": "1,1"})
+        return self._op("StridedSlice", name, [x], (rows, x.shape[1]), {"starts": "0,0", "steps": "1,1"}, x.dtype)
 
     def elementwise(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
         """`Less`, `Min` and so on of a and b, which repeats to the shape of a."""
         return self._op(kind, name, [a, b], a.shape, {} if a.shape == b.shape else {"broadcast": 1})
-
-    def where(self, name: str, condition: Ref, a: Ref, b: Ref) -> Ref:
-        """`a` where the condition is not 0, else b; the others repeat to the largest of them."""
-        shape = tuple(max(extents) for extents in zip(condition.shape, a.shape, b.shape, strict=True))
-        return self._op("Where", name, [condition, a, b], shape)
 
 
 def _text(numbers: Sequence[int]) -> str:

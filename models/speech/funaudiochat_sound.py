@@ -131,22 +131,22 @@ class ChatSound:
 
         x = builder.reshape("encoder.mel", features, (chunks, bins, 1, frames))
         x = self._conv(builder, x, 1, 1)
-        x = builder.mul_repeated(
-            "encoder.sounding", x, builder.reshape("encoder.of_frames", of_frames, (chunks, 1, 1, frames))
+        x = builder.repeated(
+            "Mul", "encoder.sounding", x, builder.reshape("encoder.of_frames", of_frames, (chunks, 1, 1, frames))
         )
         x = self._conv(builder, x, 2, HALVED)
         x = builder.reshape("encoder.columns", x, (chunks, hidden, self["n_window"]))
         x = builder.transpose("encoder.rows", x, (0, 2, 1))
-        x = builder.add_repeated("encoder.embedded", x, builder.weight(_POSITIONS))
-        x = builder.mul_repeated("encoder.valid", x, of_rows)
+        x = builder.repeated("Add", "encoder.embedded", x, builder.weight(_POSITIONS))
+        x = builder.repeated("Mul", "encoder.valid", x, of_rows)
         x = builder.reshape("encoder.flat", x, (rows, hidden))
         valid = builder.reshape("encoder.of_rows", of_rows, (rows, 1))
         for layer in range(self["encoder_layers"]):
             x = self.layer.lower(builder, x, layer, mask=mask)
-            x = builder.mul_repeated(f"encoder.layers.{layer}.valid", x, valid)
+            x = builder.repeated("Mul", f"encoder.layers.{layer}.valid", x, valid)
         x = norm(builder, "encoder.normed", _means(builder, "encoder.pairs", x, _PAIR), roles.ENCODER_NORM)
         x = linear(builder, "encoder.projected", x, roles.PROJECTOR[0])
-        x = builder.mul_repeated("encoder.codes", x, builder.reshape("encoder.of_codes", of_codes, (codes, 1)))
+        x = builder.repeated("Mul", "encoder.codes", x, builder.reshape("encoder.of_codes", of_codes, (codes, 1)))
         x = _means(builder, "encoder.groups", x, self["group_size"])
         x = linear(builder, "encoder.matched", x, roles.PROJECTOR[1], bias=False)
         return builder.build({builder.reshape("audio_features", x, (1, *x.shape)): None})

@@ -93,7 +93,7 @@ class SoundOfOmni:
         features = builder.input("input_features", (1, self["num_mel_bins"], HALVED * rows))
         mask = builder.input("audio_attention_mask", (1, 1, rows, rows), role=Role("mask", None, 0))
         x = builder.rows_of_sound(features, self["d_model"])
-        x = builder.add_repeated("encoder.embedded", x, builder.weight(roles.ENCODER_POSITIONS.name))
+        x = builder.repeated("Add", "encoder.embedded", x, builder.weight(roles.ENCODER_POSITIONS.name))
         for layer in range(self["encoder_layers"]):
             x = self.layer.lower(builder, x, layer, mask=mask)
         x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)

@@ -184,7 +184,7 @@ class SoundConfig:
         x = builder.reshape("encoder.flat", x, (self.rows, x.shape[2] * x.shape[3]))
         x = linear(builder, "encoder.conv_out", x, roles.CONV_OUT, bias=False)
         x = builder.reshape("encoder.steps_apart", x, (chunks, self.steps, hidden))
-        x = builder.add_repeated("encoder.embedded", x, builder.weight(_POSITIONS))
+        x = builder.repeated("Add", "encoder.embedded", x, builder.weight(_POSITIONS))
         x = builder.reshape("encoder.rows", x, (self.rows, hidden))
         count, each = self.windows
         if count * each > self.rows:

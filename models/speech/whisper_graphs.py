@@ -49,7 +49,7 @@ def encoder_graph(
     builder = SpeechBuilder("encoder", profile.tensor_dtype, weights, profile.activations)
     mel = builder.input("input_features", (1, config["num_mel_bins"], config.mel_frames))
     x = builder.rows_of_sound(mel, config["d_model"])
-    x = builder.add_repeated("encoder.embedded", x, builder.weight(roles.ENCODER_POSITIONS.name))
+    x = builder.repeated("Add", "encoder.embedded", x, builder.weight(roles.ENCODER_POSITIONS.name))
     for layer in range(config["encoder_layers"]):
         x = config.encoder_layer.lower(builder, x, layer)
     x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
@@ -111,7 +111,7 @@ def decoder_graph(
         q = cross.heads_of(builder, f"{here}.cross", normed, "q", layer)
         turned = builder.transpose(f"{here}.cross.k_turned", inputs.cross_keys[layer], (0, 1, 3, 2))
         scores = builder.mat_mul(f"{here}.cross.scores", q, turned)
-        scores = builder.add_repeated(f"{here}.cross.masked", scores, inputs.encoder_mask)
+        scores = builder.repeated("Add", f"{here}.cross.masked", scores, inputs.encoder_mask)
         x = cross.joined(builder, f"{here}.cross", scores, inputs.cross_values[layer], x, layer)
         x = config.decoder_mlp.lower(builder, f"{here}.mlp", x, layer)
     x = norm(builder, "decoder.normed", x, roles.DECODER_NORM)

@@ -138,18 +138,18 @@ def _one_size(builder: EncoderBuilder, config: GridSizes, spec: GridSpec) -> tup
             window_mask = builder.input("window_mask", (1, spec.capacity, spec.capacity))
     planes = builder.reshape("encoder.planes", image, (1, 3 * frames, rows * side, columns * side))
     if config.tower.mean is not None:
-        planes = builder.add_repeated("encoder.planes_centred", planes, builder.weight(roles.COLOUR_SHIFT))
-        planes = builder.mul_repeated("encoder.planes_scaled", planes, builder.weight(roles.COLOUR_SCALE))
+        planes = builder.repeated("Add", "encoder.planes_centred", planes, builder.weight(roles.COLOUR_SHIFT))
+        planes = builder.repeated("Mul", "encoder.planes_scaled", planes, builder.weight(roles.COLOUR_SCALE))
     bias = roles.PATCHES_BIAS.name if config.tower.patch_bias else None
     x = builder.patches("encoder.patch_planes", planes, roles.PATCHES.name, bias, side)
     x = builder.reshape("encoder.cells", x, (hidden, rows // merge, merge, columns // merge, merge))
     x = builder.transpose("encoder.cells_turned", x, (1, 3, 2, 4, 0))
     x = builder.reshape("encoder.patches", x, (1, spec.capacity, hidden))
     if config.tower.learned:
-        x = builder.add_repeated("encoder.placed", x, builder.weight(roles.POSITIONS.name))
+        x = builder.repeated("Add", "encoder.placed", x, builder.weight(roles.POSITIONS.name))
     order = window_index
     if window_index is not None and not spec.window_mask:
-        order = builder.chosen("encoder.window_tokens", window_index, builder.weight(WINDOW_ORDER), 0)
+        order = builder.gather("encoder.window_tokens", window_index, builder.weight(WINDOW_ORDER), 0)
 
     def ordered(name: str, rows_of: Ref) -> Ref:
         """Rows of patches, token by token as windows have them."""
@@ -157,7 +157,7 @@ def _one_size(builder: EncoderBuilder, config: GridSizes, spec: GridSpec) -> tup
             return rows_of
         width = rows_of.shape[-1]
         wide = builder.reshape(f"{name}.tokens", rows_of, (1, tokens, config.merged * width))
-        return builder.reshape(f"{name}.ordered", builder.chosen(f"{name}.chosen", wide, order, 1), rows_of.shape)
+        return builder.reshape(f"{name}.ordered", builder.gather(f"{name}.chosen", wide, order, 1), rows_of.shape)
 
     places = _places(builder, spec)
     tables = [ordered(name, table) for name, table in zip(roles.ROPE, _tables(builder, places), strict=True)]
@@ -206,7 +206,7 @@ def _any_image(builder: EncoderBuilder, config: GridSizes, capacity: int) -> tup
     by_patch = builder.reshape(
         "encoder.corners", builder.transpose("encoder.corners_turned", ids, (1, 0)), (4 * capacity,)
     )
-    table = builder.chosen("encoder.corner_rows", builder.weight(roles.POSITIONS.name), by_patch, 0)
+    table = builder.gather("encoder.corner_rows", builder.weight(roles.POSITIONS.name), by_patch, 0)
     shares = builder.reshape(
         "encoder.shares", builder.transpose("encoder.shares_turned", counts, (1, 0)), (capacity, 1, 4)
     )

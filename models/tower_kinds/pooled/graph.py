@@ -38,7 +38,7 @@ def build_pooled(config: PooledSizes, profile: Profile, weights: Sequence[Weight
         x = config.layer.lower(builder, x, layer, tables, mask)
     x = builder.mat_mul("encoder.pooled", pooling, x)
     if config["standardize"]:
-        x = builder.add_repeated("encoder.shifted", x, builder.weight(SHIFT))
+        x = builder.repeated("Add", "encoder.shifted", x, builder.weight(SHIFT))
         x = builder.times("encoder.standardised", x, FACTORS)
     # The norm takes out the factor sqrt(H) of tokens.
     epsilon = config["rms_norm_eps"] / config.hidden

@@ -66,7 +66,7 @@ def _placed(builder: EncoderBuilder, config: StripSizes, pixels: Ref, ids: Ref) 
     planes = builder.patches("encoder.patch_planes", pixels, roles.PATCHES.name, roles.PATCHES_BIAS.name, side)
     rows = builder.transpose("encoder.patch_rows", planes, (0, 2, 3, 1))
     flat = builder.reshape("encoder.places", ids, (ids.shape[0] * ids.shape[1],))
-    found = builder.chosen("encoder.position_rows", builder.weight(roles.POSITIONS.name), flat, 0)
+    found = builder.gather("encoder.position_rows", builder.weight(roles.POSITIONS.name), flat, 0)
     x, positions = (
         builder.reshape("encoder.patches", rows, shape),
         builder.reshape("encoder.positions_of", found, shape),
