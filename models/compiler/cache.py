@@ -18,8 +18,12 @@ from typing import Any
 
 import tcim_lite.hmm
 
+from ..common.checkpoint import config_of
 from ..common.errors import CheckpointError, CompileError
+from ..families import read_config
+from ..gguf import is_gguf
 from .compile import compile_checkpoint
+from .graph_specs import one_slot_for
 from .options import CompileOptions
 
 
@@ -74,6 +78,14 @@ def cached_package(
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     return package
+
+
+def has_slots(checkpoint: Path) -> bool:
+    """Whether a decode graph of a checkpoint may have several slots; True where it cannot be compiled at all."""
+    try:
+        return is_gguf(checkpoint) or not one_slot_for(read_config(config_of(checkpoint)))
+    except CompileError:  # compiling it says what is wrong
+        return True
 
 
 def _state(options: CompileOptions) -> str:

@@ -94,10 +94,10 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
             f"--position-ids: graphs of {config.family.title} always take positions, along time, height and width; "
             "leave it out"
         )
-    if config.family.contract.axes and not config.family.contract.carried and options.batch > 1:
+    if options.batch > 1 and (inputs := one_slot_for(config)):
         raise CompileError(
-            f"--batch {options.batch}: the vendor has no graph of several slots with positions along time, height and "
-            f"width, which those of {config.family.title} take; leave it out"
+            f"--batch {options.batch}: the vendor has no graph of several slots with {inputs}, which those of "
+            f"{config.family.title} take; leave it out"
         )
     if config.family.contract.carried:
         _check_carried(options, config)
@@ -127,6 +127,14 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         if options.pipeline > 1
     ]
     return _for_devices(specs, stages, options)
+
+
+def one_slot_for(config: ModelConfig) -> str:
+    """Returns for which of its inputs a model has no graph of several slots; empty where it has one."""
+    contract = config.family.contract
+    if contract.axes and not contract.carried:
+        return "positions along time, height and width"
+    return "per-layer inputs" if config.layer_inputs else ""
 
 
 def _for_devices(specs: list[GraphSpec], stages: list[GraphSpec], options: CompileOptions) -> list[GraphSpec]:
@@ -185,11 +193,6 @@ def _check_layers(options: CompileOptions, config: ModelConfig) -> None:
             f"--pipeline {options.pipeline}: graphs of this {title} also return hidden states of a layer, which no "
             "stage hands to the next; leave it out"
         )
-    if options.batch > 1 and config.layer_inputs:
-        raise CompileError(
-            f"--batch {options.batch}: the vendor has no graph of several slots with per-layer inputs, which those of "
-            f"this {title} take; leave it out"
-        )
     if options.position_ids and config.family.contract.local_mask is not None:
         raise CompileError(
             f"--position-ids: the vendor has no graph with positions beside masks, which those of {title} always take; "
@@ -201,7 +204,8 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
     """What graphs with linear attention do not have: its states only go forward."""
     given = {
         f"--mtp with --batch {options.batch}": options.mtp and options.batch > 1,
-        "a verify graph or a draft": options.verify_tokens is not None and not options.mtp,
+        "a draft": options.has_draft,
+        f"--verify-length {options.verify_tokens}": options.verify_tokens is not None and not options.mtp,
         f"--mtp with --pipeline {options.pipeline}": options.mtp and options.pipeline > 1,
         "--position-ids": options.position_ids,
     }

@@ -1,14 +1,19 @@
 """Packages that commands compile on the way: one for each checkpoint and set of options, whole or not there."""
 
+import argparse
 import json
 import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
+from family_checkpoints import family_config, write_family
 from warm_python import ISOLATED
 
-from tcim_lite.llm import Package
+import tcim_lite.runtime as rt
+from tcim_lite.cli.opening import open_package
+from tcim_lite.llm import Package, lanes_of
 from tcim_lite.models.common.errors import CheckpointError, CompileError
 from tcim_lite.models.compiler import cache
 from tcim_lite.models.families import FAMILIES
@@ -159,3 +164,24 @@ def test_a_relative_cache_folder_does_not_count(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache.cache_folder() == tmp_path / ".cache" / "tcim-lite" / "packages"
+
+
+@pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
+@pytest.mark.parametrize(("family", "slots"), [("qwen3", 4), ("qwen2_vl", 1), ("glm_ocr", 1)])
+def test_a_default_of_slots_is_for_models_that_have_them(tmp_path, monkeypatch, family, slots):
+    """As `serve` gives it; what the user asks for is refused instead."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    checkpoint = write_family(tmp_path / "hf", family_config(family), np.float16)
+    given = {"quant": "float16", "context_length": 64, "prefill_length": 16}
+    beside = {"model": str(checkpoint), "name": None, "devices": "0", "pipeline": False, "local_files_only": True}
+    package = open_package(argparse.Namespace(**beside, **given, batch=None), batch=4)
+    assert len(lanes_of(rt.load(package.decode_path))) == slots
+    if slots == 1:
+        with pytest.raises(CompileError, match="--batch 2: the vendor has no graph of several slots"):
+            open_package(argparse.Namespace(**beside, **given, batch=2), batch=4)
+
+
+def test_linear_attention_has_slots_and_what_is_no_language_model_says_so_itself(checkpoint):
+    for config, expected in ((FAMILIES["qwen3_5"].tiny_config, True), ({"model_type": "whisper"}, True), ([], True)):
+        (checkpoint / "config.json").write_text(json.dumps(config))
+        assert cache.has_slots(checkpoint) == expected
