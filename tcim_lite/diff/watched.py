@@ -10,6 +10,7 @@ import numpy as np
 from .. import runtime as tcim
 from ..hmm import read
 from ..llm import Masks, lanes_of
+from ..llm.ports import positions_of_text
 from .folder import Array, DumpWriter, check_names
 
 # Roles of the positions of tokens: one, or three, which are equal for text.
@@ -48,8 +49,7 @@ class Watched:
                 self.asked[self.roles[role]] = np.array([length], np.int32)
         if valid is not None:
             for name in (self.roles[role] for role in POSITIONS if role in self.roles):
-                shape = module.get_input_info(name).shape
-                self.asked[name] = np.arange(valid, valid + shape[-1], dtype=np.int32).reshape(shape)
+                self.asked[name] = positions_of_text(valid, module.get_input_info(name).shape)
         if valid is not None and current is not None:
             Masks(module).set(valid, current)
             for lane in lanes_of(module):

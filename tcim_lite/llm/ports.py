@@ -9,6 +9,7 @@ same order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,9 +68,7 @@ class Lane:
     def set_text_positions(self, module: Any, valid: int) -> None:
         """Sets the positions, if there are any, for tokens of text that follow `valid` others, for the next run."""
         for name in self.positions:
-            shape = module.get_input_info(name).shape
-            positions = np.arange(valid, valid + shape[-1], dtype=np.int32)
-            module.set_input(name, np.ascontiguousarray(np.broadcast_to(positions, shape)))
+            module.set_input(name, positions_of_text(valid, module.get_input_info(name).shape))
 
     def set_place(self, module: Any, valid: np.ndarray[Any, Any]) -> None:
         """Sets the valid length, int32 [1], of a run of one token of text, and its positions, if there are any."""
@@ -96,6 +95,11 @@ class Lane:
 def is_cache(name: str) -> bool:
     """Whether an input of this name is a KV cache."""
     return "kcache" in name or "vcache" in name
+
+
+def positions_of_text(valid: int, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    """What an input of positions takes, of this shape, for tokens of text that follow `valid` others."""
+    return np.ascontiguousarray(np.broadcast_to(np.arange(valid, valid + shape[-1], dtype=np.int32), shape))
 
 
 def check_decode(module: Any) -> None:

@@ -193,7 +193,7 @@ def test_configs_are_read_nested_and_flat():
         read_config(config)
 
 
-@pytest.mark.parametrize("family", PLAIN)
+@pytest.mark.parametrize("family", [*PLAIN, "glm_ocr"])
 def test_commands_take_text(tiny_package, tmp_path, family):
     """`dump`, which `diff` calls too; others are tested with other packages and set inputs by the same function."""
     folder = tiny_package(family, **SIZES).folder
