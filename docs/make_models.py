@@ -27,16 +27,20 @@ INTRODUCTION = """# Models
 """
 
 REST = """
-**Every family but Whisper and Qwen3-TTS has** prefill, decode, batch decode, verify, all-logits and draft graphs,
-pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss, Laguna and Gemma 4 also
-have the vendor's mask inputs ([`--masks`](compile.md#masks)), and Gemma 4 [lacks some of the
-others](compile.md#gemma-4), as Qwen3-Omni with a talker lacks pipeline stages. Every [LLM
-example](../examples/README.md) runs every family.
-Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](vision.md#three-positions) instead of
-one, and no batch decode unless they have linear attention; `--vision` compiles [vision
-towers](vision.md#vision-towers). Graphs with [linear attention](compile.md#linear-attention) have [multi-token
-prediction](compile.md#multi-token-prediction) instead of verify and draft graphs. These tests take all families from
-the records:
+Whisper, Qwen3-TTS, MiniCPM-o and Fun-Audio-Chat have the graphs that [speech.md](speech.md) lists. **All other families
+have** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages, `.hmms` for several devices,
+`--position-ids` and every `--quant`, except:
+
+- Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](vision.md#three-positions), so they have
+  no `--position-ids`, and no batch decode unless they have linear attention.
+- Families with [linear attention](compile.md#linear-attention) have no verify and draft graphs, but most have
+  [multi-token prediction](compile.md#multi-token-prediction).
+- [Gemma 4](compile.md#gemma-4) has some of these graphs only for some of its models.
+- Qwen3-Omni with a talker has no pipeline stages, and a forced aligner has a prefill graph alone.
+
+gpt-oss, Laguna and Gemma 4 also have the vendor's mask inputs ([`--masks`](compile.md#masks)), and `--vision` compiles
+[vision towers](vision.md#vision-towers). An [LLM example](../examples/README.md) runs every family that has its graphs.
+These tests take the families from the records:
 
 | what | tests |
 |---|---|
@@ -46,14 +50,17 @@ the records:
 | pipeline, several devices | `llm/test_pipeline.py`, `llm/test_tensor_parallel.py` |
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
 | three positions and deepstack, against transformers | `llm/test_vision_language.py`, `llm/test_axes.py` |
+| three positions in one input | `llm/test_glm_ocr.py` |
 | vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py`, `llm/test_strip_tower.py` |
 | vision towers that take patches, against transformers | `llm/test_cut_tower.py` |
 | vision tower of Gemma 4, against transformers | `llm/test_gemma_vision.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | slots with states of linear attention | `llm/test_linear_attention_batch.py` |
-| multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
+| multi-token prediction, against its definition and plain decode | `llm/test_mtp.py`, `llm/test_mtp_engine.py` |
+| hidden states instead of logits, against transformers | `llm/test_hidden_states.py` |
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
 | Qwen3-Omni, against transformers | `llm/test_qwen3_omni.py` |
+| MiniCPM-o, Fun-Audio-Chat, against transformers and PyTorch | `llm/test_minicpmo.py`, `llm/test_funaudiochat.py` |
 | forced aligner, GLM-ASR, against transformers | `llm/test_forced_aligner.py`, `llm/test_glm_asr.py` |
 | text to speech, against Qwen3 and Qwen3-Omni in transformers | `llm/test_qwen3_tts.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |

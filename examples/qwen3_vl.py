@@ -1,4 +1,6 @@
-"""Asks a question about an image, step by step as the vendor's Qwen3-VL example does; Qwen2.5-VL and Qwen3.5 work too.
+"""Asks a question about an image, step by step as the vendor's Qwen3-VL example does.
+
+Qwen2.5-VL, Qwen2-VL, Qwen3.5, PaddleOCR-VL and GLM-OCR work too.
 
 tcim-lite compile HF_DIR -o OUT --vision
 python examples/qwen3_vl.py OUT --image photo.jpg --question "What is this?"
