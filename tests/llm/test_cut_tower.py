@@ -10,12 +10,11 @@ import pytest
 pytestmark = pytest.mark.oracle
 pytest.importorskip("transformers", reason="the oracle")
 
-import torch
-from vision_language import random_model
+from vision_language import features_of, patches_for, random_model
 
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
-from tcim_lite.llm.vision import VisionTower, patches_of
+from tcim_lite.llm.vision import VisionTower
 from tcim_lite.models.families import FAMILIES
 
 COMMON = ("--prefill-length", "8", "--context-length", "16", "-q")
@@ -24,13 +23,9 @@ LISTED = "hmquant/mineru_visual_buckets.json"
 
 def seen(model, pixels: np.ndarray) -> np.ndarray:
     """Features of an image, of transformers."""
-    vision = model.config.vision_config
-    grid = [1, *(side // vision.patch_size for side in pixels.shape[1:])]
-    patches = patches_of(pixels, vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
-    with torch.no_grad():
-        return model.model.visual(
-            torch.tensor(patches).float(), grid_thw=torch.tensor([grid]), return_dict=True
-        ).pooler_output.numpy()
+    patches, grid = patches_for(model, pixels)
+    (features,) = features_of(model, patches, [grid])
+    return features.numpy()
 
 
 def image(height: int, width: int) -> np.ndarray:
