@@ -13,7 +13,7 @@ _MAX_FLOAT = 3.4e38
 _LAYER = re.compile("[0-9]{1,8}")
 # Far above any real model; a typing error should not fill the memory.
 _MAX_SIZE = 1 << 24
-_MAX_LAYERS = 1 << 12
+_MAX_LAYERS = 1 << 12  # or experts: each has tensors of its own
 
 _Value: TypeAlias = "int | float | bool | tuple[int, ...] | tuple[str, ...] | Mapping[int, Any]"
 # A value, or a function of the keys that were read before.
@@ -61,14 +61,15 @@ def read_keys(keys: Sequence[Key | Only], raw: Mapping[str, Any], family: str) -
     values: dict[str, Any] = {}
     for key in {key.name: key for key in keys}.values():
         if isinstance(key, Key):
-            values[key.name] = _READERS[key.kind](key.name, _value(key, raw, values))
+            name = key.also if key.also in raw and key.name not in raw else key.name
+            values[key.name] = _READERS[key.kind](name, _value(key, name, raw, values))
         elif (got := raw.get(key.name, key.value)) != key.value:
             raise CompileError(f"{key.name}={got!r} is not supported; {family} is compiled with {key.value!r} only")
     return values
 
 
-def _value(key: Key, raw: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
-    name = key.also if key.also in raw and key.name not in raw else key.name
+def _value(key: Key, name: str, raw: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+    """That of the key, which the file calls `name`."""
     value = raw.get(name, key.absent)
     if value is None and name in raw:
         value = key.null
@@ -81,7 +82,7 @@ def size(name: str, value: Any) -> int:
         raise CompileError(f"config.json has no {name!r}")
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise CompileError(f"config.json: {name} must be a positive integer, got {value!r}")
-    most = _MAX_LAYERS if name.endswith(("layers", "depth")) else _MAX_SIZE
+    most = _MAX_LAYERS if name.endswith(("layers", "depth", "experts")) else _MAX_SIZE
     if value > most:
         raise CompileError(f"config.json: {name} must be at most {most}, got {value}")
     return value

@@ -37,9 +37,7 @@ def read_rope(
     """Returns theta and the scaling, which always holds `rope_type`, from `rope_parameters` or the older
     `rope_theta` with `rope_scaling`; `usual` and `usual_theta` are those of a file that does not say."""
     # transformers lets a rope_scaling that is present win over rope_parameters.
-    scaling = raw.get("rope_scaling") or raw.get("rope_parameters") or usual
-    if not isinstance(scaling, Mapping):
-        raise CompileError(f"config.json: rope parameters must be an object, got {scaling!r}")
+    scaling = _object(raw, "rope_scaling") or _object(raw, "rope_parameters") or usual
     if isinstance(scaling.get("full_attention"), Mapping):  # nested by layer type
         scaling = scaling["full_attention"]
     scaling = dict(scaling)
@@ -93,13 +91,21 @@ def unnested(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     A `path` of several names, with points between, is that of an object in another; either may not be there.
     """
     for name in path.split("."):
-        own = raw.get(name) or {}
-        if not isinstance(own, Mapping):
-            raise CompileError(f"config.json: {name} must be an object, got {own!r:.80}")
+        own = _object(raw, name)
         # Files say that the head is tied in either place.
         said = [place["tie_word_embeddings"] for place in (raw, own) if "tie_word_embeddings" in place]
         raw = {**raw, **own, **({"tie_word_embeddings": any(said)} if said else {})}
     return raw
+
+
+def _object(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object in a config, empty where there is none."""
+    value = raw.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise CompileError(f"config.json: {name} must be an object, got {value!r:.80}")
+    return value
 
 
 def vision_config(raw: Mapping[str, Any], title: str) -> Mapping[str, Any]:

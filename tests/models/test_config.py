@@ -64,6 +64,8 @@ def test_defaults(tiny_config: dict[str, Any]) -> None:
         ({"num_hidden_layers": 4097}, "num_hidden_layers must be at most 4096, got 4097"),
         ({"rms_norm_eps": 1e300}, "range of float32"),
         ({"rope_parameters": {"rope_theta": 10**400}}, "rope_theta must be a positive number"),
+        ({"rope_parameters": ""}, "rope_parameters must be an object, got ''"),
+        ({"rope_scaling": 0}, "rope_scaling must be an object, got 0"),
     ],
 )
 def test_refusals(tiny_config: dict[str, Any], changes: dict[str, Any], message: str) -> None:
@@ -85,11 +87,21 @@ def test_refusals(tiny_config: dict[str, Any], changes: dict[str, Any], message:
             "258 query heads over 1 KV",
         ),
         ("laguna", {"num_attention_heads_per_layer": [514, 2]}, "514 query heads over 2 KV heads"),
+        ("qwen3_moe", {"num_experts": 1 << 24}, "num_experts must be at most 4096, got 16777216"),
+        ("glm_ocr", {"text_config": []}, r"text_config must be an object, got \[\]"),
     ],
 )
 def test_refusals_of_families(family: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(CompileError, match=message):
         weight_specs(read_config({**FAMILIES[family].tiny_config, **changes}), profile_for("float32", None))
+
+
+def test_a_key_goes_by_the_name_that_the_file_has() -> None:
+    config = dict(FAMILIES["qwen3_moe"].tiny_config)
+    count = config.pop("num_experts")
+    assert read_config({**config, "num_local_experts": count}).experts.count == count
+    with pytest.raises(CompileError, match="num_local_experts must be a positive integer, got '8'"):
+        read_config({**config, "num_local_experts": "8"})
 
 
 def test_sliding_windows_by_layer(tiny_config: dict[str, Any]) -> None:
