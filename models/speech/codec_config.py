@@ -176,13 +176,14 @@ def read_code2wav(raw: Mapping[str, Any], tensors: Checkpoint) -> CodecConfig:
 
 def _check(config: CodecConfig, where: str, title: str) -> None:
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    rates, halved = [*config["upsample_rates"], *config["upsampling_ratios"]], 2 ** len(config["upsample_rates"])
+    halved = 2 ** len(config["upsample_rates"])
     problems = {
         f"num_key_value_heads={kv_heads}": heads != kv_heads,
         f"head_dim={config['head_dim']}": config["head_dim"] % 2,
         f"codebook_dim={config['codebook_dim']}": config["codebook_dim"] % 2,
         f"num_quantizers={config['num_quantizers']}": config["num_quantizers"] < _FEWEST_GROUPS,
-        f"upsample_rates={config['upsample_rates']}": not all(rates),
+        f"upsample_rates={config['upsample_rates']}": not all(config["upsample_rates"]),
+        f"upsampling_ratios={config['upsampling_ratios']}": not all(config["upsampling_ratios"]),
         f"decoder_dim={config['decoder_dim']}": config["decoder_dim"] % halved,
     }
     for problem, there in problems.items():
@@ -190,7 +191,7 @@ def _check(config: CodecConfig, where: str, title: str) -> None:
             raise CompileError(
                 f"{where}: {problem} is not supported by {title}; expected as many "
                 f"num_key_value_heads as the {heads} heads, an even head_dim and codebook_dim, {_FEWEST_GROUPS} "
-                f"num_quantizers or more, rates from 1 on, and a decoder_dim that is a multiple of {halved}"
+                f"num_quantizers or more, rates and ratios from 1 on, and a decoder_dim that is a multiple of {halved}"
             )
     for name, shape in config.shapes():
         config.tensors.check(f"{config.prefix}{name}", shape)

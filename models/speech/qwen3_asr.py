@@ -62,6 +62,11 @@ class SoundConfig:
     frames: int
     chunked: bool = False
 
+    def __post_init__(self) -> None:
+        if self.frames == self.chunk and self.steps == 1:  # a mask of one number is no mask
+            least = _STRIDE**_CONVS // 2 + 1
+            raise CompileError(f"audio_config: n_window={self['n_window']} makes one row, expected {least} or more")
+
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
 

@@ -358,6 +358,22 @@ def test_voices_that_do_not_fit_are_refused(folder, tmp_path, changes, message):
 
 
 @pytest.mark.parametrize(
+    ("part", "changes", "message"),
+    [
+        ("audio_config", {"n_window": 4, "n_window_infer": 8}, "n_window=4 makes one row, expected 5 or more"),
+        ("code2wav_config", {"upsampling_ratios": [2, 0]}, r"upsampling_ratios=\[2, 0\] is not supported by the codec"),
+    ],
+)
+def test_sounds_that_cannot_be_are_refused(folder, tmp_path, part, changes, message):
+    config = json.loads((folder / "config.json").read_text())
+    (config if part in config else config["thinker_config"])[part] |= changes
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").symlink_to(folder / "model.safetensors")
+    with pytest.raises(CompileError, match=message):
+        compiled(tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"pipeline": 2}, "--pipeline 2: graphs of this Qwen3-Omni also return hidden states of a layer"),
