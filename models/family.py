@@ -17,6 +17,7 @@ from .model_config import Experts, ModelConfig
 
 if TYPE_CHECKING:
     from .blocks import Block
+    from .sounds.kind import SoundEncoder
     from .tower_kinds.kind import Tower
 
 
@@ -109,6 +110,7 @@ class Family:
         local_rope: Reads the RoPE of layers with a sliding window, where it is another than that of the others, from a
             config and its head_dim.
         vision: Its vision tower, which `--vision` compiles; None without one.
+        sound: Its encoder of sounds; None without one.
         classes: Reads from a whole config into how many classes the head of this model sorts tokens; None for one that
             names the next token.
         classifier: The entry of `architectures` of files with such a head, where it is another.
@@ -140,6 +142,7 @@ class Family:
     rotary: float | None = None
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
     vision: Tower | None = None
+    sound: SoundEncoder | None = None
     classes: Callable[[Mapping[str, Any]], int | None] = _no_number
     classifier: str = ""
     hidden_after: Callable[[Mapping[str, Any]], int | None] = _no_number

@@ -28,6 +28,7 @@ from ..common.package import EMBEDDING, ROLE_EMBEDDINGS
 from .options import CompileOptions, CompileResult
 from .parts import LanguageGraphs, LayerTable, OtherNames, Part, Table
 from .prepare import PreparedModel, prepare
+from .sound import prepare_sound
 from .vision import prepare_tower
 from .write import Contents, write_package
 
@@ -50,7 +51,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             should be tied and is not, tensors without a place in the graph.
     """
     # They use parts of this package.
-    from ..speech import NETWORKS, prepare_sound, prepare_voice, speech_model_of
+    from ..speech import NETWORKS, prepare_voice, speech_model_of
 
     if (own := speech_model_of(options.checkpoint)) is not None:
         return own.compile(options, progress=progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ def prepare(
         )
     weights = weight_specs(config, profile, mtp=options.mtp, head=options.hidden_states is None)
     if checkpoint is not None and part is None and (unused := _unused_tensors(checkpoint, config, weights)):
-        warn(left_out(unused))
+        warn(_left_out(unused))
     if role == "_draft" and config.layer_inputs:
         raise CompileError(
             f"--draft: layers of {source.path} take inputs of their own, for which a pair has no table; take another "
@@ -178,7 +178,13 @@ def warn(text: str) -> None:
     warnings.warn(text, CompileWarning, stacklevel=4)
 
 
-def left_out(unused: Sequence[str]) -> str:
+def warn_unused(names: Iterable[str], placed: Set[str], elsewhere: tuple[str, ...] = ()) -> None:
+    """Warns of tensors of a checkpoint that are in no graph; those that begin as `elsewhere` says are in networks."""
+    if unused := [name for name in names if name not in placed and not name.startswith(elsewhere)]:
+        warn(_left_out(unused))
+
+
+def _left_out(unused: Sequence[str]) -> str:
     """Returns what to warn of, where a checkpoint holds these tensors and no graph has a place for them."""
     return (
         f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; they "

@@ -34,6 +34,11 @@ class Source:
     host_files: Mapping[str, Path | bytes]
 
 
+def folder_of(checkpoint: Path) -> Path:
+    """Returns the folder of a checkpoint that may be named by its config.json."""
+    return checkpoint.parent if checkpoint.name == "config.json" else checkpoint
+
+
 def open_source(path: Path, read: Callable[[Mapping[str, Any]], ModelConfig], *, random_weights: bool) -> Source:
     """Opens a folder or a file; `read` is what reads the config, and `random_weights` needs no tensors.
 

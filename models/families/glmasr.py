@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..sounds.glm import GLM_ASR
 from ..speech_language import CONTRACT
 from . import llama
 
@@ -15,6 +16,7 @@ FAMILY = replace(
     models="GLM-ASR Nano 2512",
     has="as Llama; an [encoder of sounds](speech.md#glm-asr)",
     contract=CONTRACT,
+    sound=GLM_ASR,
     gguf=None,
     nested="text_config",
 )

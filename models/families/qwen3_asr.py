@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..common.config_keys import Only, read_keys, size
+from ..sounds.qwen3 import QWEN3_ASR
 from ..speech_language import CONTRACT
 from . import qwen3
 
@@ -37,6 +38,7 @@ FAMILY = replace(
     models="Qwen3-ASR 0.6B, 1.7B, Qwen3-ForcedAligner 0.6B",
     has="as Qwen3; an [encoder of sounds](speech.md#qwen3-asr); a forced aligner sorts tokens into times",
     contract=CONTRACT,
+    sound=QWEN3_ASR,
     gguf=None,
     nested="thinker_config.text_config",
     classes=_classes,

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..common.config_keys import Key, read_keys
 from ..common.errors import CompileError
+from ..sounds import qwen3 as sounds
 from ..towers.qwen3 import QWEN3_OMNI
 from . import qwen3_moe, qwen3_vl_moe
 
@@ -43,5 +44,6 @@ FAMILY = replace(
     packed_experts="rows",
     hidden_after=_accepted,
     vision=QWEN3_OMNI,
+    sound=sounds.QWEN3_OMNI,
     tiny={**_VISION.tiny, "norm_topk_prob": True},
 )

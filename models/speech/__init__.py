@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..common.checkpoint import config_of
-from .asked import folder_of
-from .compile import prepare_sound
+from ..compiler.source import folder_of
 from .compile_funaudiochat import FUN_AUDIO_CHAT
 from .compile_minicpmo import MINICPM_O
 from .compile_omni import NETWORKS, prepare_voice
@@ -14,7 +13,7 @@ from .compile_tts import QWEN3_TTS
 from .compile_whisper import WHISPER
 from .record import SpeechModel
 
-__all__ = ["NETWORKS", "SPEECH_MODELS", "prepare_sound", "prepare_voice", "speech_model_of"]
+__all__ = ["NETWORKS", "SPEECH_MODELS", "prepare_voice", "speech_model_of"]
 
 SPEECH_MODELS = {record.model_type: record for record in (WHISPER, QWEN3_TTS, MINICPM_O, FUN_AUDIO_CHAT)}
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from ..common.package import EMBEDDING
 from ..common.weight_spec import LinearSpec, VectorSpec
+from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
-from ..compiler.prepare import prepare
+from ..compiler.prepare import prepare, warn_unused
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
-from .asked import warn_unused
-from .encoder_file import Encoder, encoder_graph
+from ..sounds.funaudiochat import read_chat_sound
+from ..sounds.kind import Encoder
 from .funaudiochat import MODEL_TYPE, TITLE, read_language
-from .funaudiochat_sound import read_chat_sound
 from .record import SpeechModel
 
 _SOUND, _CODES = "audio_encoder", "audio_tower"

@@ -11,21 +11,20 @@ from ..common.checkpoint import Checkpoint
 from ..common.package import EMBEDDING
 from ..common.speech_roles import TEXT_TOKENS
 from ..common.weight_spec import LinearSpec
+from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
-from ..compiler.prepare import PreparedModel, prepare, warn
+from ..compiler.prepare import PreparedModel, prepare, warn, warn_unused
 from ..compiler.vision import prepare_tower
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
+from ..sounds.minicpmo import read_omni_sound
+from ..sounds.tensors import table_spec
 from ..towers.minicpm import MINICPM_O_2_6
-from .asked import warn_unused
-from .encoder_file import encoder_graph
 from .minicpmo import HEADS, MODEL_TYPE, TITLE, read_language, read_speech, text_table
 from .minicpmo_networks import features_of_codes, mel_of_features, spectrum_of_mel
-from .minicpmo_sound import read_omni_sound
 from .network import network
 from .record import SpeechModel
-from .tensors import table_spec
 
 _LANGUAGE, _SPEECH, _SOUND = "llm", "tts", "audio"
 _CODES = ("dvae_part1", "dvae_part2")

@@ -7,14 +7,13 @@ from functools import partial
 from ..common.checkpoint import Checkpoint
 from ..common.language_tensors import VOICE
 from ..common.package import EMBEDDING
+from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
-from ..compiler.prepare import PreparedModel, prepare
+from ..compiler.prepare import PreparedModel, prepare, warn_unused
 from ..compiler.weights import embedding_spec
-from .asked import warn_unused
 from .codec_config import read_code2wav
 from .compile_tts import MORE_ROWS, PREDICTOR_PREFILL, PROJECTION
-from .encoder_file import encoder_graph
 from .network import network
 from .qwen3_omni import MODEL_TYPE, read_code_predictor, read_talker, read_text_projection, speaks
 from .qwen3_tts_codec import whole_codec

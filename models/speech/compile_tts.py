@@ -10,15 +10,14 @@ from pathlib import Path
 
 from ..common.checkpoint import Checkpoint, config_of
 from ..common.package import EMBEDDING
+from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import Beside, LanguageGraphs, Part, Table
-from ..compiler.prepare import prepare, warn
+from ..compiler.prepare import prepare, warn, warn_unused
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
-from .asked import warn_unused
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
-from .encoder_file import encoder_graph
 from .network import network
 from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read_text_projection, text_table
 from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec

@@ -15,10 +15,10 @@ from ..common.weight_spec import CheckpointTensors, RandomTensors, TensorSource
 from ..compiler.graph_files import GraphFile
 from ..compiler.options import CompileOptions
 from ..compiler.parts import OtherGraphs
-from ..compiler.source import Source
+from ..compiler.prepare import warn_unused
+from ..compiler.source import Source, folder_of
 from ..compiler.write import Contents
 from . import whisper_graphs
-from .asked import folder_of, warn_unused
 from .record import SpeechModel
 from .whisper import MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 

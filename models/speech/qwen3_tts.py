@@ -27,8 +27,8 @@ from ..dense import CONTRACT, hidden_per_head, tensors_below
 from ..families import qwen3
 from ..family import Tensors
 from ..model_config import ModelConfig
-from .builder import SpeechBuilder
-from .tensors import pair_tensors, table_spec
+from ..sounds.builder import SpeechBuilder
+from ..sounds.tensors import pair_tensors, table_spec
 
 MODEL_TYPE, ARCHITECTURE = "qwen3_tts", "Qwen3TTSForConditionalGeneration"
 TITLE = "Qwen3-TTS"

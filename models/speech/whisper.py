@@ -16,7 +16,7 @@ from ..common.profiles import Profile
 from ..common.roles import HEAD
 from ..common.weight_spec import LinearSpec, VectorSpec
 from ..family import Tensors
-from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors, table_spec
+from ..sounds.tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors, table_spec
 
 MODEL_TYPE, ARCHITECTURE = "whisper", "WhisperForConditionalGeneration"
 PREFILL_TOKENS = 4  # start, language, task, no timestamps

@@ -16,7 +16,7 @@ from ..common import speech_roles as roles
 from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..common.roles import HEAD
-from .builder import SpeechBuilder
+from ..sounds.builder import SpeechBuilder
 from .whisper import WhisperConfig
 
 _HIDDEN = -65504.0  # in a mask: a row that a token does not see

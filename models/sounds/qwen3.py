@@ -20,9 +20,10 @@ from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, VectorSpec
 from .builder import SpeechBuilder
+from .kind import SoundEncoder
 from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors
 
-MODEL_TYPE, FRAMES = "qwen3_asr", 3000
+_FRAMES_OF_30_S = 3000
 _STRIDE, _CONVS = 2, 3
 _LONGEST_WAVE = 10000.0
 _HIDDEN = 65504.0  # what is taken from the score of a row behind the sound
@@ -221,7 +222,7 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> SoundC
     values = _read_values(raw, width, "the encoder of Qwen3-ASR")
     if values is None:
         return None
-    config = SoundConfig(values=values, frames=frames or FRAMES)
+    config = SoundConfig(values=values, frames=frames or _FRAMES_OF_30_S)
     if config.frames % config.chunk:
         raise CompileError(f"--audio-frames {config.frames} is not a multiple of {config.chunk}, the frames of a chunk")
     return config
@@ -298,3 +299,7 @@ def _mask(builder: SpeechBuilder, config: SoundConfig, rows: Ref) -> Ref:
     live = builder.reshape("encoder.live_windows", live, (count, 1, 1, each))
     dead = builder.elementwise("Sub", "encoder.dead", live, builder.weight(_ONE))
     return builder.elementwise("Mul", "encoder.mask", dead, builder.weight(_MOST))
+
+
+QWEN3_ASR = SoundEncoder(read=read_sound, framed=True)
+QWEN3_OMNI = SoundEncoder(read=read_chunk, framed=False)

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from numpy.typing import NDArray
-
-from tcim_lite.hmm import Graph, WeightEntry
-
+from ..common.checkpoint import Checkpoint
 from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, VectorSpec
-from ..compiler.graph_files import GraphFile
-from ..compiler.options import CompileOptions
-from ..compiler.parts import OtherGraphs
-from .asked import tensors_of
-
-
-class Encoder(Protocol):
-    """Such a part."""
-
-    def constants(self, dtype: str) -> Mapping[str, NDArray[Any]]:
-        """What the graph needs beside the weights, by name."""
-
-    def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
-        """Returns its graph."""
+from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
+from ..sounds.kind import Encoder
+from .graph_files import GraphFile
+from .options import CompileOptions
+from .parts import OtherGraphs
 
 
 def encoder_graph(
@@ -48,7 +35,9 @@ def encoder_graph(
     Raises:
         CheckpointError: A tensor is missing or does not fit.
     """
-    tensors = tensors_of(options)
+    tensors: TensorSource = RandomTensors(options.seed)
+    if not options.random_weights:
+        tensors = CheckpointTensors(Checkpoint(options.checkpoint))
     tensors.check(specs)
     return OtherGraphs(
         stem=stem,

@@ -21,9 +21,10 @@ from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, VectorSpec
 from .builder import HALVED, SpeechBuilder
+from .kind import SoundEncoder
 from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors
 
-MODEL_TYPE, FRAMES = "glmasr", 3000
+_FRAMES_OF_30_S = 3000
 _TITLE = "the encoder of GLM-ASR"
 _ROTARY, _THETA = 0.5, 10000.0
 # Constants of the graph: tables [rows, rotary / 2] of the tensor dtype, and the numbers of their rows, int32.
@@ -161,7 +162,7 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GlmSou
         return None
     if not isinstance(section, Mapping):
         raise CompileError(f"config.json: audio_config must be an object, got {section!r:.80}")
-    values, frames = read_keys(_KEYS, section, _TITLE), frames or FRAMES
+    values, frames = read_keys(_KEYS, section, _TITLE), frames or _FRAMES_OF_30_S
     read_keys((Only("projector_hidden_act", "gelu"),), raw, _TITLE)
     hidden, heads, inner = values["hidden_size"], values["num_attention_heads"], values["intermediate_size"]
     if hidden % heads:
@@ -181,3 +182,6 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GlmSou
     if frames % (each := HALVED * config.beside):
         raise CompileError(f"--audio-frames {frames} is not a multiple of {each}, the frames of a row of the prompt")
     return config
+
+
+GLM_ASR = SoundEncoder(read=read_sound, framed=True)

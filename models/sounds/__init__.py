@@ -1,0 +1,1 @@
+"""Encoders of sounds: what makes rows of a prompt of them."""
