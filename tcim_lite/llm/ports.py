@@ -23,8 +23,8 @@ class Lane:
     Attributes:
         valid: Its tokens in the cache before a run, int32 [1].
         current: Its tokens in a run, int32 [1].
-        positions: None; one, int32 [1, T]; or three, int32 [T], along time, height and width; or these
-            in one, [3, 1, T].
+        positions: None; one, int32 [1, T]; or three, int32 [T], along time, height and width; or these in one,
+            [3, 1, T].
         joined: They are three in one.
         masks: None; two [1, 1, T, S], of layers with a window and of the others; or the first alone.
         layer_inputs: None, or what layers take of the tokens, [1, T, layers, size].

@@ -2,8 +2,8 @@
 
 Qwen3-VL and Qwen2.5-VL have one graph, NAME_visual.hmm, for images of one size; the latter takes the order of its
 windows, and may take a mask of them. That of PaddleOCR-VL is NAME_visual_WxH.hmm, W and H being its width and height.
-Qwen3.5 has such a graph, or a graph NAME_visual_mN.hmm, a gear, for any image of up to N tokens. Qwen2-VL has a graph
-for each of some sizes, which takes the patches of an image.
+Qwen3.5 has such a graph, or a graph NAME_visual_mN.hmm, a gear, for any image of up to N tokens. Qwen2-VL and GLM-OCR
+have a graph for each of some sizes, which takes the patches of an image.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class VisionTower:
         if not paths and (strips := sorted(Path(folder).glob(f"{glob.escape(name)}_visual_*x.hmm"))):
             raise FileNotFoundError(
                 f"{folder} has vision graphs {', '.join(path.name for path in strips)}, of MiniCPM-V; this class feeds "
-                "those of Qwen's families: set the inputs that docs/vision.md lists"
+                "those of Qwen, PaddleOCR-VL and GLM-OCR: set the inputs that docs/vision.md lists"
             )
         if not paths:
             raise FileNotFoundError(

@@ -3,9 +3,9 @@
 A slot is one lane of a decode graph: a valid length, a current length and KV caches of its own.
 
 **The idle-slot rule.** A decode run writes one cache row in every slot, at the slot's valid length: a current length of
-0 is refused. A slot that takes no part therefore passes its own number of rows. The row written
-there is behind what is valid, and the slot's next token overwrites it. Passing 0 would destroy row 0 of a prompt in
-mid-prefill, and of rows kept for the next prompt. A full slot has no such row, so an idle one gives up its last.
+0 is refused. A slot that takes no part therefore passes its own number of rows. The row written there is behind what is
+valid, and the slot's next token overwrites it. Passing 0 would destroy row 0 of a prompt in mid-prefill, and of rows
+kept for the next prompt. A full slot has no such row, so an idle one gives up its last.
 
 But attention reads all rows that a slot says it has: three slots that keep 1,800 rows each make a step of a 0.6B model
 1.7 times as long. So a slot that is free is parked: its row 0 goes to the host, and it passes 0 until it is used again.
