@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref
-from ..common.speech_roles import AttentionRoles, MlpRoles, Pair
+from ..common.speech_roles import ENCODER_ATTENTION, ENCODER_MLP, AttentionRoles, MlpRoles, Pair
 from .encoder import Norm
 from .weights import Weight
 
@@ -167,3 +167,11 @@ class EncoderLayer:
             scores = builder.repeated("Add", f"{name}.masked", scores, mask)
         x = attention.joined(builder, name, scores, v, x, layer)
         return self.mlp.lower(builder, f"{here}.mlp", x, layer)
+
+
+def encoder_layer(hidden: int, heads: int, inner: int, *, k_bias: bool = False) -> EncoderLayer:
+    """A layer of an encoder of sounds: rows of `hidden`, and an MLP of `inner`."""
+    return EncoderLayer(
+        attention=Projections(roles=ENCODER_ATTENTION, hidden=hidden, heads=heads, k_bias=k_bias),
+        mlp=PlainMlp(roles=ENCODER_MLP, hidden=hidden, inner=inner),
+    )

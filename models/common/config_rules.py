@@ -108,6 +108,14 @@ def _object(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value
 
 
+def audio_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the object in which a file has the keys of its encoder of sounds."""
+    section = raw.get("audio_config")
+    if not isinstance(section, Mapping):
+        raise CompileError(f"config.json: audio_config must be an object, got {section!r:.80}")
+    return section
+
+
 def vision_config(raw: Mapping[str, Any], title: str) -> Mapping[str, Any]:
     """Returns the object in which a file of the family `title` has the keys of its vision tower."""
     thinker = raw.get("thinker_config")

@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, Role, WeightEntry
 
 from ..blocks.specs import specs_of
-from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, linear, linear_weights, norm, norm_weights
+from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
 from ..common import speech_roles as roles
 from ..common.config_keys import Key, Only, read_keys
+from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, VectorSpec
 from ..family import Tensors
 from .builder import HALVED, SpeechBuilder
-from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors, table_spec
+from .tensors import encoder_tensors, pair_tensors, sound_convs, table_spec
 
 _HERE, _GROUPS = "continuous_audio_tower", "audio_tower"
 _WHAT = "the encoder of sounds of Fun-Audio-Chat"
@@ -77,11 +78,7 @@ class ChatSound:
     @property
     def layer(self) -> EncoderLayer:
         """The blocks of a layer."""
-        hidden = self["d_model"]
-        return EncoderLayer(
-            attention=Projections(roles=roles.ENCODER_ATTENTION, hidden=hidden, heads=self["encoder_attention_heads"]),
-            mlp=PlainMlp(roles=roles.ENCODER_MLP, hidden=hidden, inner=self["encoder_ffn_dim"]),
-        )
+        return encoder_layer(self["d_model"], self["encoder_attention_heads"], self["encoder_ffn_dim"])
 
     def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         """Returns all weights in the order of the package.
@@ -91,14 +88,11 @@ class ChatSound:
         """
         hidden, width = self["d_model"], self["output_dim"]
         tensors = {
-            **attention_tensors(roles.ENCODER_ATTENTION, _HERE, "self_attn"),
-            **mlp_tensors(roles.ENCODER_MLP, _HERE),
-            **pair_tensors(roles.ENCODER_NORM, f"{_HERE}.ln_post"),
+            **encoder_tensors(_HERE, "ln_post"),
             **pair_tensors(roles.PROJECTOR[0], f"{_HERE}.proj"),
             roles.PROJECTOR[1].weight: Tensors("plain", (f"{_GROUPS}.continual_output_matching.weight",)),
         }
-        specs = conv_specs(roles.CONVS[0], f"{_HERE}.conv1", (hidden, self["num_mel_bins"], 3), profile)
-        specs += conv_specs(roles.CONVS[1], f"{_HERE}.conv2", (hidden, hidden, 3), profile)
+        specs = sound_convs(_HERE, self["num_mel_bins"], hidden, profile)
         for layer in range(self["encoder_layers"]):
             specs += specs_of(self.layer.weights(), tensors, profile, layer)
         ends = [
@@ -210,9 +204,7 @@ def read_chat_sound(raw: Mapping[str, Any], frames: int, width: int) -> tuple[Ch
     Raises:
         CompileError: A value that is missing, malformed or not supported, or sizes that do not fit together.
     """
-    section = raw.get("audio_config")
-    if not isinstance(section, Mapping):
-        raise CompileError(f"config.json: audio_config must be an object, got {section!r:.80}")
+    section = audio_config(raw)
     values = read_keys(_KEYS, section, _WHAT)
     hidden, heads, group = values["d_model"], values["encoder_attention_heads"], values["group_size"]
     if hidden % heads:

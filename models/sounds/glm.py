@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, WeightEntry
 
 from ..blocks.specs import specs_of
-from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, linear, linear_weights, norm, norm_weights
+from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
 from ..common import speech_roles as roles
 from ..common.config_keys import Key, Only, read_keys
-from ..common.config_rules import read_rope, read_rotary_dim
+from ..common.config_rules import audio_config, read_rope, read_rotary_dim
 from ..common.errors import CompileError
 from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, VectorSpec
 from .builder import HALVED, SpeechBuilder
 from .kind import SoundEncoder
-from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors
+from .tensors import attention_tensors, mlp_tensors, pair_tensors, sound_convs
 
 _FRAMES_OF_30_S = 3000
 _TITLE = "the encoder of GLM-ASR"
@@ -80,11 +80,7 @@ class GlmSound:
     @property
     def layer(self) -> EncoderLayer:
         """The blocks of a layer."""
-        hidden = self["hidden_size"]
-        return EncoderLayer(
-            attention=Projections(roles=roles.ENCODER_ATTENTION, hidden=hidden, heads=self["num_attention_heads"]),
-            mlp=PlainMlp(roles=roles.ENCODER_MLP, hidden=hidden, inner=self["intermediate_size"]),
-        )
+        return encoder_layer(self["hidden_size"], self["num_attention_heads"], self["intermediate_size"])
 
     def specs(self, profile: Profile, names: Collection[str]) -> list[LinearSpec | VectorSpec]:
         """Returns all weights in the order of the package.
@@ -106,8 +102,7 @@ class GlmSound:
             **pair_tensors(roles.PROJECTOR[0], f"{projector}1"),
             **pair_tensors(roles.PROJECTOR[1], f"{projector}2"),
         }
-        specs = conv_specs(roles.CONVS[0], f"{here}.conv1", (hidden, self["num_mel_bins"], 3), profile)
-        specs += conv_specs(roles.CONVS[1], f"{here}.conv2", (hidden, hidden, 3), profile)
+        specs = sound_convs(here, self["num_mel_bins"], hidden, profile)
         for layer in range(self["num_hidden_layers"]):
             specs += specs_of(self.layer.weights(), tensors, profile, layer)
         ends = [
@@ -157,11 +152,9 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GlmSou
     Raises:
         CompileError: A value that is malformed or not supported, or sizes that do not fit together.
     """
-    section = raw.get("audio_config")
-    if section is None:
+    if raw.get("audio_config") is None:
         return None
-    if not isinstance(section, Mapping):
-        raise CompileError(f"config.json: audio_config must be an object, got {section!r:.80}")
+    section = audio_config(raw)
     values, frames = read_keys(_KEYS, section, _TITLE), frames or _FRAMES_OF_30_S
     read_keys((Only("projector_hidden_act", "gelu"),), raw, _TITLE)
     hidden, heads, inner = values["hidden_size"], values["num_attention_heads"], values["intermediate_size"]

@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, WeightEntry
 
 from ..blocks.specs import specs_of
-from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, linear, linear_weights, norm, norm_weights
+from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
 from ..common import speech_roles as roles
 from ..common.config_keys import Key, Only, read_keys
+from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.graph_values import Ref
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, VectorSpec
 from .builder import SpeechBuilder
 from .kind import SoundEncoder
-from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors
+from .tensors import conv_specs, encoder_tensors, pair_tensors
 
 _FRAMES_OF_30_S = 3000
 _STRIDE, _CONVS = 2, 3
@@ -100,13 +101,8 @@ class SoundConfig:
     @property
     def layer(self) -> EncoderLayer:
         """The blocks of a layer."""
-        hidden = self["d_model"]
-        return EncoderLayer(
-            attention=Projections(
-                roles=roles.ENCODER_ATTENTION, hidden=hidden, heads=self["encoder_attention_heads"], k_bias=True
-            ),
-            mlp=PlainMlp(roles=roles.ENCODER_MLP, hidden=hidden, inner=self["encoder_ffn_dim"]),
-        )
+        heads, inner = self["encoder_attention_heads"], self["encoder_ffn_dim"]
+        return encoder_layer(self["d_model"], heads, inner, k_bias=True)
 
     @property
     def bands(self) -> int:
@@ -133,9 +129,7 @@ class SoundConfig:
         hidden, channels = self["d_model"], self["downsample_hidden_size"]
         tensors = {
             **pair_tensors(roles.CONV_OUT, f"{here}.conv_out"),
-            **attention_tensors(roles.ENCODER_ATTENTION, here, "self_attn"),
-            **mlp_tensors(roles.ENCODER_MLP, here),
-            **pair_tensors(roles.ENCODER_NORM, f"{here}.ln_post"),
+            **encoder_tensors(here, "ln_post"),
             **pair_tensors(roles.PROJECTOR[0], f"{projector}1"),
             **pair_tensors(roles.PROJECTOR[1], f"{projector}2"),
         }
@@ -236,11 +230,9 @@ def read_chunk(raw: Mapping[str, Any], frames: int | None, width: int) -> SoundC
 
 def _read_values(raw: Mapping[str, Any], width: int, title: str) -> Mapping[str, Any] | None:
     whole = raw.get("thinker_config") or raw
-    section = whole.get("audio_config") if isinstance(whole, Mapping) else None
-    if section is None:
+    if not isinstance(whole, Mapping) or whole.get("audio_config") is None:
         return None
-    if not isinstance(section, Mapping):
-        raise CompileError(f"config.json: audio_config must be an object, got {section!r:.80}")
+    section = audio_config(whole)
     values = read_keys(_KEYS, section, title)
     if values["d_model"] % values["encoder_attention_heads"] or values["d_model"] % 2 or values["d_model"] < 4:
         raise CompileError(

@@ -10,7 +10,7 @@ from tcim_lite.hmm.weight_format import GROUP, PACKED_CONV_OUTPUTS, PACKED_CONV_
 from ..common.packing import is_quantized
 from ..common.profiles import Profile
 from ..common.roles import Role
-from ..common.speech_roles import AttentionRoles, MlpRoles, Pair
+from ..common.speech_roles import CONVS, ENCODER_ATTENTION, ENCODER_MLP, ENCODER_NORM, AttentionRoles, MlpRoles, Pair
 from ..common.weight_spec import LinearSpec, VectorSpec
 from ..family import Tensors
 
@@ -70,6 +70,23 @@ def conv_specs(pair: Pair, name: str, shape: Sequence[int], profile: Profile) ->
         tensor_shapes=(tuple(shape),),
     )
     return [kernel, VectorSpec(role=pair.bias, layer=None, tensors=(f"{name}.bias",), lengths=(outputs,))]
+
+
+def encoder_tensors(part: str, last_norm: str) -> dict[Role, Tensors]:
+    """Of an encoder whose modules are called as Whisper's, but for the norm behind the layers."""
+    return {
+        **attention_tensors(ENCODER_ATTENTION, part, "self_attn"),
+        **mlp_tensors(ENCODER_MLP, part),
+        **pair_tensors(ENCODER_NORM, f"{part}.{last_norm}"),
+    }
+
+
+def sound_convs(part: str, bins: int, hidden: int, profile: Profile) -> list[LinearSpec | VectorSpec]:
+    """What `SpeechBuilder.rows_of_sound` makes rows of a sound with."""
+    return [
+        *conv_specs(CONVS[0], f"{part}.conv1", (hidden, bins, 3), profile),
+        *conv_specs(CONVS[1], f"{part}.conv2", (hidden, hidden, 3), profile),
+    ]
 
 
 def table_spec(role: Role, name: str, shape: tuple[int, int]) -> LinearSpec:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..blocks.specs import specs_of
-from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, norm_weights
+from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, encoder_layer, norm_weights
 from ..blocks.weights import Weight
 from ..common import speech_roles as roles
 from ..common.config_keys import Key, Only, read_keys
@@ -16,7 +16,7 @@ from ..common.profiles import Profile
 from ..common.roles import HEAD
 from ..common.weight_spec import LinearSpec, VectorSpec
 from ..family import Tensors
-from ..sounds.tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors, table_spec
+from ..sounds.tensors import attention_tensors, encoder_tensors, mlp_tensors, pair_tensors, sound_convs, table_spec
 
 MODEL_TYPE, ARCHITECTURE = "whisper", "WhisperForConditionalGeneration"
 PREFILL_TOKENS = 4  # start, language, task, no timestamps
@@ -42,9 +42,7 @@ _KEYS: tuple[Key | Only, ...] = (
 _ENCODER, _DECODER = "model.encoder", "model.decoder"
 _TOKENS = f"{_DECODER}.embed_tokens.weight"
 TENSORS = {
-    **attention_tensors(roles.ENCODER_ATTENTION, _ENCODER, "self_attn"),
-    **mlp_tensors(roles.ENCODER_MLP, _ENCODER),
-    **pair_tensors(roles.ENCODER_NORM, f"{_ENCODER}.layer_norm"),
+    **encoder_tensors(_ENCODER, "layer_norm"),
     **attention_tensors(roles.SELF_ATTENTION, _DECODER, "self_attn"),
     **attention_tensors(roles.CROSS_ATTENTION, _DECODER, "encoder_attn"),
     **mlp_tensors(roles.DECODER_MLP, _DECODER),
@@ -75,28 +73,25 @@ class WhisperConfig:
     @property
     def encoder_layer(self) -> EncoderLayer:
         """The blocks of a layer of the encoder."""
-        return EncoderLayer(
-            attention=self._projections(roles.ENCODER_ATTENTION, "encoder"),
-            mlp=PlainMlp(roles=roles.ENCODER_MLP, hidden=self["d_model"], inner=self["encoder_ffn_dim"]),
-        )
+        return encoder_layer(self["d_model"], self["encoder_attention_heads"], self["encoder_ffn_dim"])
 
     @property
     def self_attention(self) -> Projections:
         """Of the decoder's tokens to those before them."""
-        return self._projections(roles.SELF_ATTENTION, "decoder")
+        return self._projections(roles.SELF_ATTENTION)
 
     @property
     def cross_attention(self) -> Projections:
         """Of the decoder's tokens to the sound, whose k and v the encoder's graph makes."""
-        return self._projections(roles.CROSS_ATTENTION, "decoder")
+        return self._projections(roles.CROSS_ATTENTION)
 
     @property
     def decoder_mlp(self) -> PlainMlp:
         """Of a layer of the decoder."""
         return PlainMlp(roles=roles.DECODER_MLP, hidden=self["d_model"], inner=self["decoder_ffn_dim"])
 
-    def _projections(self, of: roles.AttentionRoles, part: str) -> Projections:
-        return Projections(roles=of, hidden=self["d_model"], heads=self[f"{part}_attention_heads"])
+    def _projections(self, of: roles.AttentionRoles) -> Projections:
+        return Projections(roles=of, hidden=self["d_model"], heads=self["decoder_attention_heads"])
 
     def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         """Returns all weights in the order of the package.
@@ -105,8 +100,7 @@ class WhisperConfig:
             CompileError: A quantised weight whose inputs are not a multiple of 64.
         """
         hidden = self["d_model"]
-        specs = conv_specs(roles.CONVS[0], f"{_ENCODER}.conv1", (hidden, self["num_mel_bins"], 3), profile)
-        specs += conv_specs(roles.CONVS[1], f"{_ENCODER}.conv2", (hidden, hidden, 3), profile)
+        specs = sound_convs(_ENCODER, self["num_mel_bins"], hidden, profile)
         for role, name, rows in (
             (roles.ENCODER_POSITIONS, f"{_ENCODER}.embed_positions.weight", self["max_source_positions"]),
             (roles.TOKENS, _TOKENS, self["vocab_size"]),
