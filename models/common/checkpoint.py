@@ -84,7 +84,7 @@ class Checkpoint:
             self._files = dict.fromkeys(self._names_in(self._single()), self._single())
 
     def __contains__(self, name: str) -> bool:
-        return name in self._files
+        return self._stored(name) in self._files
 
     def names(self) -> list[str]:
         """Returns the names of all tensors."""
@@ -92,11 +92,13 @@ class Checkpoint:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""
+        name = self._stored(name)
         with self._open(name) as file:
             return tuple(file.get_slice(name).get_shape())
 
     def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
         """Raises CheckpointError unless the tensor exists, has one of `dtypes` and `shape`."""
+        name = self._stored(name)
         with self._open(name) as file:
             entry = file.get_slice(name)
             got, dtype = tuple(entry.get_shape()), entry.get_dtype()
@@ -112,6 +114,7 @@ class Checkpoint:
         Raises:
             CheckpointError: The tensor is missing or holds NaN or infinity.
         """
+        name = self._stored(name)
         with self._open(name) as file:
             rows = file.get_slice(name)[start:stop].astype(np.float32)
         if not np.isfinite(rows).all():
@@ -120,15 +123,21 @@ class Checkpoint:
 
     def part(self, name: str, index: tuple[int | slice, ...]) -> NDArray[Any]:
         """Returns a part of a tensor in the dtype that it is stored in; CheckpointError if it is missing."""
+        name = self._stored(name)
         with self._open(name) as file:
             return np.asarray(file.get_slice(name)[index])
 
     def integers(self, name: str, columns: slice = slice(None)) -> NDArray[np.int32]:
         """Returns a tensor of int32, or some columns of a matrix; CheckpointError if it is missing."""
+        name = self._stored(name)
         with self._open(name) as file:
             entry = file.get_slice(name)
             values = entry[:] if columns == slice(None) else entry[:, columns]
         return np.ascontiguousarray(values, np.int32)
+
+    def _stored(self, name: str) -> str:
+        """The name in the files of what callers call so, which is another in views of a part of a model."""
+        return name
 
     def _open(self, name: str) -> Any:
         if name not in self._files:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .checkpoint import FLOATS, Checkpoint
+from .checkpoint import Checkpoint
 
 # What names of its layers begin with, in some files.
 _LANGUAGE = ("model.language_model.", "language_model.model.", "thinker.model.", "llm.model.")
@@ -49,9 +44,6 @@ class LanguageTensors(Checkpoint):
         """Whether a checkpoint has an encoder, names its layers as those that have one, or has no prefix at all."""
         return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *VISION, *STRIPS, _BARE))
 
-    def __contains__(self, name: str) -> bool:
-        return super().__contains__(self._stored(name))
-
     def names(self) -> list[str]:
         """Returns the names of all tensors."""
         towers = (*VISION, *PROJECTORS, *STRIPS, *_OTHER_TOWERS, *_SOUND)
@@ -61,26 +53,6 @@ class LanguageTensors(Checkpoint):
         for stored, own in ((self._prefix, _OWN), (self._head, _HEAD)):
             names = [own + name.removeprefix(stored) if name.startswith(stored) else name for name in names]
         return names
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor."""
-        return super().shape(self._stored(name))
-
-    def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
-        """As `Checkpoint.check`."""
-        super().check(self._stored(name), shape, dtypes)
-
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """As `Checkpoint.read`."""
-        return super().read(self._stored(name), start, stop)
-
-    def part(self, name: str, index: tuple[int | slice, ...]) -> NDArray[Any]:
-        """As `Checkpoint.part`."""
-        return super().part(self._stored(name), index)
-
-    def integers(self, name: str, columns: slice = slice(None)) -> NDArray[np.int32]:
-        """As `Checkpoint.integers`."""
-        return super().integers(self._stored(name), columns)
 
     def _stored(self, name: str) -> str:
         if name.startswith(_HEAD):
