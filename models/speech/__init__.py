@@ -8,8 +8,8 @@ from ..common.checkpoint import config_of
 from ..compiler.source import folder_of
 from .compile_funaudiochat import FUN_AUDIO_CHAT
 from .compile_minicpmo import MINICPM_O
-from .compile_omni import NETWORKS, prepare_voice
-from .compile_tts import QWEN3_TTS
+from .compile_qwen3_omni import NETWORKS, prepare_voice
+from .compile_qwen3_tts import QWEN3_TTS
 from .compile_whisper import WHISPER
 from .record import SpeechModel
 
