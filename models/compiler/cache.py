@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +80,17 @@ def cached_package(
     return package
 
 
-def has_slots(checkpoint: Path) -> bool:
-    """Whether a decode graph of a checkpoint may have several slots; True where it cannot be compiled at all."""
+def fitting(checkpoint: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of `options`, which nobody asked for, that a checkpoint takes."""
+    from ..speech import speech_model_of  # uses parts of this package
+
     try:
-        return is_gguf(checkpoint) or not one_slot_for(read_config(config_of(checkpoint)))
+        if speech_model_of(checkpoint) is not None:
+            return {}
+        has_slots = is_gguf(checkpoint) or not one_slot_for(read_config(config_of(checkpoint)))
     except CompileError:  # compiling it says what is wrong
-        return True
+        has_slots = True
+    return {name: value for name, value in options.items() if has_slots or name != "batch"}
 
 
 def _state(options: CompileOptions) -> str:

@@ -84,7 +84,7 @@ def open_package(args: argparse.Namespace, **defaults: Any) -> Package:
 
     Args:
         args: The command line; what it says of `CompileOptions` holds.
-        defaults: Of the others; `batch` only where the model has graphs of several slots.
+        defaults: Of the others, where the model takes them.
 
     Raises:
         FileNotFoundError: There is neither a package nor a checkpoint of that name.
@@ -128,7 +128,7 @@ def _check_devices(args: argparse.Namespace, package: Package) -> None:
 
 def _compiled(args: argparse.Namespace, path: Path, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Path:
     from ..models.common.errors import CompileWarning
-    from ..models.compiler.cache import cached_package, has_slots
+    from ..models.compiler.cache import cached_package, fitting
     from ..models.hub import download, is_hub_name
 
     label = None
@@ -141,9 +141,7 @@ def _compiled(args: argparse.Namespace, path: Path, defaults: Mapping[str, Any],
                 "or a name on the Hugging Face hub (Owner/Model)"
             )
         path, label = download(args.model, local_files_only=args.local_files_only), args.model
-    options = {**defaults, **given}
-    if "batch" in defaults and "batch" not in given and not has_slots(path):
-        del options["batch"]
+    options = {**fitting(path, defaults), **given}
     count = len(shares_of(args)[0])
     if args.pipeline:
         options = {**options, "pipeline": count}

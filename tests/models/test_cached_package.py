@@ -181,7 +181,15 @@ def test_a_default_of_slots_is_for_models_that_have_them(tmp_path, monkeypatch, 
             open_package(argparse.Namespace(**beside, **given, batch=2), batch=4)
 
 
-def test_linear_attention_has_slots_and_what_is_no_language_model_says_so_itself(checkpoint):
-    for config, expected in ((FAMILIES["qwen3_5"].tiny_config, True), ({"model_type": "whisper"}, True), ([], True)):
+def test_defaults_are_those_that_a_model_takes(checkpoint):
+    defaults = {"batch": 4, "argmax": True}
+    for config, expected in (
+        (FAMILIES["qwen3_5"].tiny_config, defaults),
+        (FAMILIES["gemma4"].tiny_config, defaults),
+        (FAMILIES["qwen3_vl"].tiny_config, {"argmax": True}),
+        ({"model_type": "whisper"}, {}),
+        ({"model_type": "another"}, defaults),  # compiling it says what is wrong
+        ([], defaults),
+    ):
         (checkpoint / "config.json").write_text(json.dumps(config))
-        assert cache.has_slots(checkpoint) == expected
+        assert cache.fitting(checkpoint, defaults) == expected
