@@ -91,6 +91,6 @@ def _window_of(module: Any) -> int:
         return int(json.loads(module.get_custom_msg())["sliding_window"])
     except (ValueError, KeyError, TypeError):
         raise ValueError(
-            "the graph takes attention masks, but its custom_msg does not say 'sliding_window'; compile the package "
-            "again with --masks"
+            "the graph takes attention masks, but its custom_msg does not say 'sliding_window'; it is not that of a "
+            "language model (docs/speech.md has those of Whisper), or its package must be compiled again with --masks"
         ) from None
