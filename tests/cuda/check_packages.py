@@ -2,9 +2,8 @@
 
     python tests/cuda/check_packages.py FOLDER
 
-Weights are random and models have few layers; widths of heads are those of released models. Every graph of a package
-runs twice with the same inputs on both: behind some rows of caches, then behind those of the first run. Limits are
-those of check_networks.py.
+Weights are random. Every graph of a package (package_cases.py) runs twice with the same inputs on both: behind some
+rows of caches, then behind those of the first run. Limits are those of check_networks.py.
 """
 
 import argparse
@@ -12,100 +11,26 @@ import json
 import os
 import sys
 import warnings
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))  # python -P leaves it out
 import check_networks
+from package_cases import CASES, CODEC, PATCHES, Case
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm.masks import Masks
 from tcim_lite.llm.ports import Lane, is_cache, lanes_of
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
-from tcim_lite.models.families import FAMILIES
 from tcim_lite.models.onnx import onnx_bytes
-from tcim_lite.models.speech.codec_config import read_codec
+from tcim_lite.models.speech.codec_config import read_code2wav, read_codec
 from tcim_lite.models.speech.qwen3_tts_codec import streamed_codec, whole_codec
 
-HIDDEN, PATCHES = -65504.0, 256
-ALL, FLOATS = tuple(check_networks.LIMITS), ("float32", "float16")
-TEXT = {
-    "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 331, "max_position_embeddings": 512,
-}  # fmt: skip
-LLAMA = {**{key: value for key, value in TEXT.items() if key != "head_dim"}, "model_type": "llama"}
-QWEN_AUDIO = {
-    "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 768, "d_model": 256, "output_dim": 512,
-}  # fmt: skip
-GLM_AUDIO = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 256, "intermediate_size": 1024}
-TALKER = {
-    **TEXT, "rope_theta": 1e6, "rope_scaling": {"rope_type": "default", "mrope_section": [24, 20, 20]},
-    "num_code_groups": 16, "text_hidden_size": 768, "text_vocab_size": 97,
-    "code_predictor_config": {**TEXT, "hidden_size": 256, "vocab_size": 67, "num_code_groups": 16},
-}  # fmt: skip
-CODEC = {
-    "codebook_size": 61, "codebook_dim": 128, "hidden_size": 256, "latent_dim": 256, "intermediate_size": 512,
-    "decoder_dim": 128, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2,
-    "num_quantizers": 16, "sliding_window": 24,
-}  # fmt: skip
-SIGLIP = {
-    "hidden_size": 1152, "num_attention_heads": 16, "intermediate_size": 2152, "patch_size": 14, "image_size": 112,
-}  # fmt: skip
-GEMMA4 = {
-    **{key: value for key, value in FAMILIES["gemma4"].tiny_config.items() if key != "sliding_window_pattern"},
-    "layer_types": ["sliding_attention", "full_attention"], "num_attention_heads": 4, "head_dim": 256,
-    "global_head_dim": 512, "sliding_window": 24,
-}  # fmt: skip
-GEMMA4_E = {
-    "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2,
-    "use_double_wide_mlp": True, "hidden_size_per_layer_input": 64,
-    "vision_config": FAMILIES["gemma4"].vision.tiny,
-}  # fmt: skip
-GEMMA4_MOE = {
-    "attention_k_eq_v": True, "num_global_key_value_heads": 1, "enable_moe_block": True, "num_experts": 8,
-    "top_k_experts": 2, "moe_intermediate_size": 128,
-}  # fmt: skip
-GEMMA4_HALF = {**GEMMA4, **GEMMA4_E, "head_dim": 64, "global_head_dim": 128}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A package: what is in config.json, how it is compiled, and what limits are multiplied by. Those of Gemma 4 are
-    wider: its scores have no scale, so with random weights its softmaxes are sharp, and differences grow. Where float16
-    may choose other experts, or moves states, a model is compiled in float32 alone."""
-
-    name: str
-    config: dict[str, Any]
-    options: dict[str, Any] = field(default_factory=dict)
-    quants: tuple[str, ...] = ALL
-    factor: float = 1
-
-
-def thinker(**keys: Any) -> dict[str, Any]:
-    return {"model_type": "qwen3_asr", "thinker_config": {"audio_config": QWEN_AUDIO, "text_config": TEXT, **keys}}
-
-
-def minicpm(family: str) -> dict[str, Any]:
-    record = FAMILIES[family]
-    return {**record.tiny_config, "vision_config": {**record.vision.tiny, **SIGLIP}}
-
-
-CASES = [
-    Case("glmasr", {"model_type": "glmasr", "audio_config": GLM_AUDIO, "text_config": LLAMA}, {"audio_frames": 400}),
-    Case("qwen3_asr", thinker(), {"audio_frames": 1500}),
-    Case("aligner", thinker(model_type="qwen3_forced_aligner", classify_num=47), {"audio_frames": 400}),
-    Case("qwen3_tts", {"model_type": "qwen3_tts", "talker_config": TALKER}),
-    Case("minicpmv4_6", minicpm("minicpmv4_6"), {"vision": str(PATCHES)}, ("float32",)),
-    Case("minicpmv", minicpm("minicpmv"), {"vision": str(PATCHES)}),
-    Case("gemma4_e", {**GEMMA4, **GEMMA4_E}, {"vision": "12"}, ("float32",), 5),
-    Case("gemma4_half", GEMMA4_HALF, {"vision": "12"}, ("float16",), 10),
-    Case("gemma4_moe", {**GEMMA4, **GEMMA4_MOE}, {}, ("float32",), 5),
-    Case("gemma4_masks", GEMMA4, {"masks": True}, ("float32",), 5),
-    Case("hidden_states", {**FAMILIES["qwen3"].tiny_config, **TEXT}, {"hidden_states": -1, "batch": 2}),
-]
+HIDDEN = -65504.0
+FLOATS = ("float32", "float16")
+ROWS_OF_A_CHUNK = (13, 6)  # of Qwen3-Omni's sounds, in each run
+OWN_INPUTS = {"attention_mask", "head_mask", "role_mask"}  # of graphs whose inputs are not those of a slot
 
 
 def compiled(case: Case, folder: Path, quant: str) -> list[Path]:
@@ -141,10 +66,11 @@ class Drawn:
 
 
 def compiled_codec(folder: Path, quant: str) -> list[Path]:
-    """The codec of Qwen3-TTS, which is compiled as a network: whole, and in chunks with states."""
+    """Codecs, which are compiled as networks: of Qwen3-TTS whole, and in chunks with states; of Qwen3-Omni whole."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = read_codec({"decoder_config": CODEC}, Drawn())
-    for name, model in (("whole", whole_codec(config, 20)), ("streamed", streamed_codec(config, 12))):
+    config, omni = read_codec({"decoder_config": CODEC}, Drawn()), read_code2wav({"code2wav_config": CODEC}, Drawn())
+    networks = {"whole": whole_codec(config, 20), "streamed": streamed_codec(config, 12), "omni": whole_codec(omni, 20)}
+    for name, model in networks.items():
         (folder / f"{name}.hmm").write_bytes(onnx_bytes(model, quant))
     return sorted(folder.glob("*.hmm"))
 
@@ -156,7 +82,8 @@ class Runs:
         os.environ["TCIM_LITE_DEVICE"] = kind
         self.module = tcim.load(str(path), tcim.Option(tcim.WeightManager(tcim.DevManager([device], "Xh2HalBackend"))))
         self.inputs = [self.module.get_input_name(index) for index in range(self.module.get_num_inputs())]
-        self.lanes = lanes_of(self.module) if any(name.startswith("valid_length") for name in self.inputs) else []
+        has_lanes = any(name.startswith("valid_length") for name in self.inputs)
+        self.lanes = lanes_of(self.module) if has_lanes and not OWN_INPUTS & set(self.inputs) else []
         self.rng = np.random.default_rng(3)
 
     def run(self, number: int) -> dict[str, np.ndarray]:
@@ -173,21 +100,29 @@ class Runs:
         if "feature_lens" in self.inputs:  # rows behind a sound mean nothing
             length = self.sound(number)
             found["hidden_state"] = found["hidden_state"][:, : 13 * (length // 100) - -(length % 100) // 8]
+        if "cu_seqlens" in self.inputs:
+            found["audio_embeds"] = found["audio_embeds"][: ROWS_OF_A_CHUNK[number]]
         return found | {name: self.module.get_dev_input(name).numpy() for name in self.inputs if is_cache(name)}
 
     def sound(self, number: int) -> int:
         frames = self.module.get_input_info("input_features").shape[2]
         return (frames - 66, frames // 2 + 7)[number]
 
-    def set_lane(self, lane: Lane, slot: int, number: int) -> None:
-        """Lengths of a slot, and what goes by them: rows behind the tokens are padding."""
+    def lengths(self, slot: int, number: int) -> tuple[int, int]:
+        """Tokens in the caches, and tokens of the run."""
         tokens = self.module.get_input_info(self.inputs[0]).shape[1]
         first, second = max(tokens - 3 - slot, 1), max(tokens // 2, 1)
-        before = self.module.get_input_info(lane.caches[0]).shape[2] // 4
-        valid, current = ((before, first), (before + first, second))[number]
+        caches = next(name for name in self.inputs if is_cache(name))
+        before = self.module.get_input_info(caches).shape[2] // 4
+        return ((before, first), (before + first, second))[number]
+
+    def set_lane(self, lane: Lane, slot: int, number: int) -> None:
+        """Lengths of a slot, and what goes by them: rows behind the tokens are padding."""
+        valid, current = self.lengths(slot, number)
         self.module.set_input(lane.valid, np.array([valid], np.int32))
         self.module.set_input(lane.current, np.array([current], np.int32))
-        lane.set_text_positions(self.module, valid)
+        if len(lane.positions) == 1 and not lane.joined:
+            lane.set_text_positions(self.module, valid)
         lane.set_linear_mask(self.module, current)
         Masks(self.module).set(valid, current, slot)
 
@@ -198,15 +133,30 @@ class Runs:
             return np.array([(14, 5)[number]])
         if name in ("kv_valid_len", "valid_frames", "is_last"):  # of the codec: a whole chunk, then the last one
             return np.array([{"kv_valid_len": (0, 12), "valid_frames": (12, 5), "is_last": (0, 1)}[name][number]])
-        if "codes" in name:
+        if name in ("valid_length", "current_length") and not self.lanes:
+            return np.array([self.lengths(0, number)[name == "current_length"]])
+        if name == "cu_seqlens":
+            return np.array([0, ROWS_OF_A_CHUNK[number]])
+        if "codes" in name or name == "speech_ids":
             return self.rng.integers(0, CODEC["codebook_size"], shape)
         if "position_ids" in name:
             return self.rng.integers(0, 48, shape)
+        if name.endswith(("valid_mask", "padded_mask", "role_mask", "bypass_mask", "head_mask")):
+            return self.rng.integers(0, 2, shape)
+        if name.endswith("attention_mask") and shape[-1] > 1 and len(shape) == 4:
+            return self.mask(name, shape, number)
         if name.endswith(("bias", "attention_mask")):
             mask = np.zeros(shape)  # in the second run some patches are hidden, of six frames one as a whole as well
             mask.reshape(-1)[mask.size - (0, 48 if mask.size <= PATCHES else PATCHES + 48)[number] :] = HIDDEN
             return mask
-        return self.rng.normal(0, 1 if name in ("input_features", "pixel_values") else 0.1, shape)
+        return self.rng.normal(0, 1 if "features" in name or name in ("padded_feature", "pixel_values") else 0.1, shape)
+
+    def mask(self, name: str, shape: tuple[int, ...], number: int) -> np.ndarray:
+        """Hides what is behind the tokens, or in the second run the last patches or rows; some others as well."""
+        mask = np.zeros(shape)
+        last = sum(self.lengths(0, number)) if "valid_length" in self.inputs else shape[-1] - (0, 48)[number]
+        mask[..., last:] = mask[..., 3 : 3 + 4 * number] = -np.inf if name.startswith("audio") else HIDDEN
+        return mask
 
 
 Results = dict[str, np.ndarray]
