@@ -32,7 +32,7 @@ import tcim_lite.runtime as tcim
 from ..package import Package
 from ..prompt import last_logits
 from ..sampling import largest
-from .stage import Stage
+from .stage import Stage, load_stages
 
 POST_NORM_HIDDEN = "post_norm_hidden"  # what prefill and verify hand to the layer of multi-token prediction
 _PARKED_FROM = 32  # rows; moving one row of every cache there and back costs more than reading a few
@@ -120,25 +120,7 @@ class Slots:
         """
         if not isinstance(package, Package):
             package = Package.open(Path(package), name)
-        if not devices:
-            raise ValueError("devices is empty; name at least one, such as [0]")
-        if pipeline:
-            parts = list(zip(package.parts("prefill"), package.parts("decode"), strict=True))
-            if len(parts) != len(devices):
-                raise ValueError(
-                    f"the package has {len(parts)} stages, devices names {len(devices)}: {list(devices)}; "
-                    "name one device for each stage"
-                )
-            managers = [tcim.WeightManager(device) for device in devices]
-            stages = [Stage.load(*paths, weights) for paths, weights in zip(parts, managers, strict=True)]
-        elif len(devices) > 1:
-            managers = [tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))]
-            verify = package.graph("verify.hmms") if package.has("verify.hmms") else None
-            stages = [Stage.load(package.graph("prefill.hmms"), package.graph("decode.hmms"), managers[0], verify)]
-        else:
-            managers = [tcim.WeightManager(devices[0])]
-            verify = package.graph("verify.hmm") if package.has("verify.hmm") else None
-            stages = [Stage.load(package.prefill_path, package.decode_path, managers[0], verify)]
+        stages, managers = load_stages(package, devices, pipeline)
         first, last = stages[0].prefill, stages[-1].prefill
         hidden_size = first.get_input_info(first.get_input_name(0)).shape[-1]
         vocab_size = last.get_output_info(last.get_output_name(0)).shape[-1]

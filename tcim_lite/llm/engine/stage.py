@@ -17,6 +17,7 @@ import tcim_lite.runtime as tcim
 from ..carried import bind_carried, carried_of, clear_carried, gives_each_state, share_carried
 from ..kv_cache import cache_names
 from ..masks import Masks
+from ..package import Package
 from ..ports import check_decode, lanes_of
 from ..prompt import run_graph
 from .step_states import StepStates
@@ -168,6 +169,39 @@ class Stage:
         """Copies the first rows of one slot's caches into another's, on the device."""
         for theirs, ours in zip(self.caches[source], self.caches[target], strict=True):
             _first_rows(theirs, count).copy_to(_first_rows(ours, count))
+
+
+def load_stages(
+    package: Package, devices: Sequence[int], pipeline: bool
+) -> tuple[list[Stage], list[tcim.WeightManager]]:
+    """Loads the graphs of a package for these devices: all of it as one stage, or with `pipeline` one on each.
+
+    Returns:
+        The stages, first layers first, and what holds the weights of each.
+
+    Raises:
+        FileNotFoundError: The package has no graphs for that many devices.
+        TcimError: A file that cannot be loaded.
+        ValueError: No devices, not as many as stages, or graphs that do not fit together.
+    """
+    if not devices:
+        raise ValueError("devices is empty; name at least one, such as [0]")
+    if pipeline:
+        parts = list(zip(package.parts("prefill"), package.parts("decode"), strict=True))
+        if len(parts) != len(devices):
+            raise ValueError(
+                f"the package has {len(parts)} stages, devices names {len(devices)}: {list(devices)}; "
+                "name one device for each stage"
+            )
+        managers = [tcim.WeightManager(device) for device in devices]
+        return [Stage.load(*paths, weights) for paths, weights in zip(parts, managers, strict=True)], managers
+    if len(devices) > 1:
+        weights = tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))
+        verify = package.graph("verify.hmms") if package.has("verify.hmms") else None
+        return [Stage.load(package.graph("prefill.hmms"), package.graph("decode.hmms"), weights, verify)], [weights]
+    weights = tcim.WeightManager(devices[0])
+    verify = package.graph("verify.hmm") if package.has("verify.hmm") else None
+    return [Stage.load(package.prefill_path, package.decode_path, weights, verify)], [weights]
 
 
 def _first_rows(cache: Any, count: int) -> Any:
