@@ -15,7 +15,7 @@ from ..compiler.weights import embedding_spec
 from .codec_config import read_code2wav
 from .compile_qwen3_tts import MORE_ROWS, PREDICTOR_PREFILL, PROJECTION
 from .network import network
-from .qwen3_omni import MODEL_TYPE, read_code_predictor, read_talker, read_text_projection, speaks
+from .qwen3_omni import MODEL_TYPE, read_code_predictor, read_talker, read_text_projection
 from .qwen3_tts_codec import whole_codec
 
 _TALKER, _PREDICTOR, _CODEC = "talker", "talker_prediction", "code2wav"
@@ -35,7 +35,7 @@ def prepare_voice(options: CompileOptions, target: PreparedModel) -> list[Part]:
         CompileWarning: Tensors without a place in the graphs.
     """
     raw = target.source.config
-    if not speaks(raw):
+    if target.config.hidden_after is None:
         return []
     rows = read_code_predictor(raw).heads + 1 + MORE_ROWS
     models = {

@@ -94,11 +94,6 @@ _ONE_OF_HEADS = replace(
 )
 
 
-def speaks(raw: Mapping[str, Any]) -> bool:
-    """Whether a parsed `config.json` is of a model with a talker."""
-    return raw.get("talker_config") is not None and raw.get("enable_audio_output", True) is not False
-
-
 def _talker_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
     return read_keys(_KEYS, object_in(raw, "talker_config"), _TALKER_TITLE)
 
