@@ -45,6 +45,7 @@ AUDIO = {
     "codebook_size": 67,
 }
 CHUNKS, FRAMES = 3, 40
+# The bound of docs/numerics.md for float32; the others are those of the encoder of Qwen3-ASR.
 QUANTS = [("float32", None), ("float16", 5e-3), ("w8a8h1_sefp", 0.1)]
 
 

@@ -32,7 +32,9 @@ from test_oracle import assert_close, logit_bound
 
 NAME = "omni"
 CHUNK, ROWS, SIDE = 32, 128, 64
-QUANTS = [("float32", None), ("float16", 1e-2), ("w8a8h1_sefp", 0.15)]
+# The bound of docs/numerics.md for float32; of codes that of the encoder of Qwen3-ASR. In float16 all but the hidden
+# states behind experts are within half of this.
+QUANTS = [("float32", None), ("float16", 1e-2), ("w8a8h1_sefp", 0.1)]
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
 
