@@ -34,6 +34,15 @@ def attention(dtype="float32", window=None, sinks=None, columns=None, mask_dtype
     return load(builder, [y], entries)
 
 
+@pytest.mark.parametrize(
+    ("form", "minor"), [({}, 2), ({"mask_shape": (1, 1, 1, CONTEXT)}, 6), ({"besides": True}, 6)], ids=str
+)
+def test_a_file_says_the_version_that_older_runtimes_lack(monkeypatch, form, minor):
+    monkeypatch.setattr(rt, "load", bytes)
+    header = attention(columns=CONTEXT, **form)[:12]
+    assert (header[8], header[10]) == (1, minor)
+
+
 def attend(model, q, k, v, valid, mask=None):
     fresh = k[:, :, valid : valid + TOKENS].transpose(0, 2, 1, 3)
     given = {} if mask is None else {"mask": mask}

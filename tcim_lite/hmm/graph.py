@@ -18,7 +18,7 @@ OPS = {
     "RMSNorm": 1,
     "Rope": 3,
     "KVcache": 1,
-    "FlashAttention": 2,
+    "FlashAttention": 3,
     "BatchGather": 1,
     "SiluMul": 3,
     "Add": 2,
@@ -119,6 +119,8 @@ _MINOR_OF_ATTRIBUTE = {
     ("SiluMul", "function"): 5,
     ("SiluMul", "limit"): 2,
 }
+# Values of attributes that raise it to 3, likewise.
+_MINOR_OF_VALUE = {("FlashAttention", "mask", "row"): 6, ("FlashAttention", "mask", "besides"): 6}
 
 Attribute = int | float | str
 
@@ -171,13 +173,19 @@ def version_of(op: Op) -> int:
         return 3
     if op.kind == "SiluMul" and "function" in op.attributes:
         return 3
+    if any((op.kind, key, value) in _MINOR_OF_VALUE for key, value in op.attributes.items()):
+        return 3
     newer = any((op.kind, key) in _MINOR_OF_ATTRIBUTE or key == "broadcast" for key in op.attributes)
     return 2 if newer else 1
 
 
 def minor_of(op: Op) -> int:
     """The minor version of the format that has the op in its version."""
-    return max([_MINOR_OF_OP.get(op.kind, 0), *(_MINOR_OF_ATTRIBUTE.get((op.kind, key), 0) for key in op.attributes)])
+    of_attributes = (
+        max(_MINOR_OF_ATTRIBUTE.get((op.kind, key), 0), _MINOR_OF_VALUE.get((op.kind, key, value), 0))
+        for key, value in op.attributes.items()
+    )
+    return max([_MINOR_OF_OP.get(op.kind, 0), *of_attributes])
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,15 +140,13 @@ void cost_flash_attention(const Graph& graph, const Op& op, OpCost& cost) {
 extern const OpDefinition FlashAttention = {
     "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states, valid int32 [1], "
     "current int32 [1], with the attribute mask [1, 1, T, S] T; sinks [q_heads] float32, a weight, with the attribute "
-    "{scale: float, default 1/sqrt(D); window: int, default C; mask: \"given\", \"row\" or "
-    "\"besides\", optional; sinks: \"given\", optional} "
-    "-> [B, T, q_heads * D] T",
+    "{scale: float, default 1/sqrt(D); window: int, default C; mask: \"given\", \"row\" or \"besides\", optional; "
+    "sinks: \"given\", optional} -> [B, T, q_heads * D] T",
     "softmax(q k^T * scale) v; token t sees the `window` cache rows up to valid + t. The sink of a head is one more "
     "score of its softmax, without a value. A mask is an input that is added to the scores instead: column j is cache "
     "row max(valid - (window - 1), 0) + j, and -65504 or less hides it. S is C, or with a smaller window "
     "window + T - 1 to C. With mask: \"row\" it is [1, 1, 1, S], the same for every token; with \"besides\" the "
-    "lengths "
-    "and the window hide as without a mask, and it hides more",
+    "lengths and the window hide as without a mask, and it hides more",
     Cut::Columns,
     check_flash_attention,
     plan_flash_attention,
