@@ -20,6 +20,8 @@ from .options import ServeOptions
 from .within import within
 
 _log = logging.getLogger(__name__)
+# Ends of lines to Unicode, though not to server-sent events; clients that read text line by line cut there.
+_LINE_ENDS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\x85\u2028\u2029"}
 
 
 class Writer(Protocol):
@@ -118,27 +120,34 @@ class EventStream(Response):
         """The events as bytes."""
         try:
             if begun := self._writer.begin():
-                yield _lines(begun)
+                yield event_lines(begun)
             async for item in self._answers.events(self._options.ping_s):
                 if item is None:
                     yield b": ping\n\n"
                     continue
                 if made := self._writer.add(*item):
-                    yield _lines(made)
+                    yield event_lines(made)
             ended = self._writer.end()
         except ClientDisconnect:
             return
         except ApiError as error:
             ended = self._writer.fail(error)
-        yield _lines(ended) + self._writer.last
+        yield event_lines(ended) + self._writer.last
 
 
-def _lines(events: list[dict[str, Any]]) -> bytes:
+def event_lines(events: list[dict[str, Any]]) -> bytes:
     """Events as they go out; one that has a type is named by it."""
     return b"".join(
         (b"event: " + event["type"].encode() + b"\n" if "type" in event else b"")
         + b"data: "
-        + msgspec.json.encode(event)
+        + _one_line(event)
         + b"\n\n"
         for event in events
     )
+
+
+def _one_line(event: dict[str, Any]) -> bytes:
+    text = msgspec.json.encode(event)
+    for char, escape in _LINE_ENDS.items():
+        text = text.replace(char, escape)
+    return text

@@ -24,7 +24,7 @@ from tcim_lite.serve.chat_template import ChatTemplate, TemplateError
 from tcim_lite.serve.options import ServeOptions
 from tcim_lite.serve.protocol import Message, Tool
 from tcim_lite.serve.reply_parts import ForcedCall, Parts, ReplyParts
-from tcim_lite.serve.streams import EventStream
+from tcim_lite.serve.streams import EventStream, event_lines
 from tcim_lite.serve.tool_calls import CallPart
 from tcim_lite.serve.vocabulary import Vocabulary
 
@@ -279,3 +279,10 @@ def test_what_comes_while_the_loop_is_behind_arrives_in_order_and_leaves_room_fo
     asyncio.run(work())
     assert got == list(range(5000))
     assert signals == [1]
+
+
+def test_events_have_no_ends_of_lines_inside() -> None:
+    events = [{"text": "a\x85b\u2028c\u2029d\r\n\x0b\x1cé"}, {"type": "x", "delta": "\u2028"}]
+    lines = event_lines(events).decode().splitlines()
+    assert [line[:6] for line in lines] == ["data: ", "", "event:", "data: ", ""]
+    assert [msgspec.json.decode(line[6:]) for line in lines if line.startswith("data")] == events
