@@ -119,10 +119,14 @@ _MINOR_OF_ATTRIBUTE = {
     ("SiluMul", "function"): 5,
     ("SiluMul", "limit"): 2,
 }
-# Values of attributes that raise it to 3, likewise.
-_MINOR_OF_VALUE = {("FlashAttention", "mask", "row"): 6, ("FlashAttention", "mask", "besides"): 6}
 
 Attribute = int | float | str
+
+# Values of attributes that raise it to 3, likewise.
+_MINOR_OF_VALUE: Mapping[tuple[str, str, Attribute], int] = {
+    ("FlashAttention", "mask", "row"): 6,
+    ("FlashAttention", "mask", "besides"): 6,
+}
 
 
 @dataclass(frozen=True, slots=True)
