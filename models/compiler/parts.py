@@ -168,6 +168,19 @@ class OtherNames:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondName:
+    """A second name of a file, at no cost where the file system can."""
+
+    path: Path
+    other: Path
+    elements: int = 0
+
+    def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
+        """As `Part.write`."""
+        link_or_copy(folder / self.path, folder / self.other)
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """A file that programs look for.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from tcim_lite.hmm import WeightEntry
 
@@ -14,7 +15,7 @@ from ..model_config import ModelConfig
 from ..tower_kinds.asked import DEFAULT, Asked
 from .graph_files import GraphFile
 from .options import CompileOptions
-from .parts import Beside, OtherGraphs, Part
+from .parts import Beside, OtherGraphs, Part, SecondName
 from .source import Source
 
 _FORMATS = ("w8a8h1_sefp", "float16", "float32")
@@ -47,10 +48,13 @@ def prepare_tower(options: CompileOptions, name: str, source: Source, model: Mod
     tensors.check([*weights, *plan.tables()])
     common = {"model_type": family.model_type, "quant": profile.quant}
 
+    def file(end: str) -> str:
+        return f"{name}_visual{end}.hmm"
+
     def graphs(entries: Sequence[WeightEntry]) -> Iterator[GraphFile]:
         for end in plan.ends:
             message = {**common, **plan.message(end)}
-            yield GraphFile(f"{name}_visual{end}.hmm", [plan.graph(end, profile, entries)], message)
+            yield GraphFile(file(end), [plan.graph(end, profile, entries)], message)
 
     visual = OtherGraphs(
         stem=f"{name}_visual",
@@ -62,5 +66,7 @@ def prepare_tower(options: CompileOptions, name: str, source: Source, model: Mod
         self_contained=options.self_contained,
         what="of the vision tower's weights",
     )
+    others = ((end, plan.other_end(end)) for end in plan.ends)
+    names = (SecondName(Path(file(end)), Path(file(other))) for end, other in others if other is not None)
     lists = (Beside(path, json.dumps(listed, indent=4).encode) for path, listed in plan.lists().items())
-    return [visual, *lists]
+    return [visual, *names, *lists]

@@ -53,6 +53,9 @@ class TowerPlan(Protocol):
     def ends(self) -> Sequence[str]:
         """What the names of the graphs' files end in, behind `_visual`."""
 
+    def other_end(self, end: str) -> str | None:
+        """Returns what a second name of such a file ends in, which some programs look for; None: it has no other."""
+
     def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         """Returns the weights that come from tensors, in the order of use, but the tables."""
 

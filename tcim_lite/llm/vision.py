@@ -98,6 +98,8 @@ class VisionTower:
     def __init__(self, folder: Path, name: str, weights: Any = None):
         pattern = re.compile(rf"{re.escape(name)}_visual(_m\d+|_\d+x\d+(x\d+)?)?\.hmm")
         paths = sorted(path for path in Path(folder).iterdir() if pattern.fullmatch(path.name))
+        if (whole := Path(folder) / f"{name}_visual.hmm") in paths:
+            paths = [whole]  # another name of it says the size
         if not paths and (strips := sorted(Path(folder).glob(f"{glob.escape(name)}_visual_*x.hmm"))):
             raise FileNotFoundError(
                 f"{folder} has vision graphs {', '.join(path.name for path in strips)}, of MiniCPM-V; this class feeds "

@@ -288,13 +288,16 @@ def test_a_vision_graph_belongs_to_its_package(checkpoint, compiled, tmp_path):
     family, _, folder = checkpoint
     common = ["compile", str(folder), "-o", str(tmp_path), "--prefill-length", "8", "--context-length", "16", "-q"]
     asked = sizes(family, 80, 112)
-    graphs = {f"{family}_visual{end}.hmm" for end in ends(family)}
+    others = ["_112x80x2"] if ends(family) == [""] else []  # the name that says the size
+    graphs = {f"{family}_visual{end}.hmm" for end in (*ends(family), *others)}
 
     def there() -> set[str]:
         return {path.name for path in tmp_path.glob("*visual*")}
 
     assert main([*common, *asked]) == 0
     assert there() == graphs | {f"{family}_visual.hmw"}
+    whole, *named = [(tmp_path / f"{family}_visual{end}.hmm").read_bytes() for end in (ends(family)[0], *others)]
+    assert named == [whole] * len(others)
     graph = rt.load(tmp_path / f"{family}_visual{ends(family)[0]}.hmm")
     assert json.loads(graph.get_custom_msg())["quant"] == "w8a8h1_sefp"  # beside a body of four bits
     del graph

@@ -51,6 +51,14 @@ class GridPlan:
     def ends(self) -> Sequence[str]:
         return tuple(self.graphs)
 
+    def other_end(self, end: str) -> str | None:
+        """Programs of the vendor open either of these names, and few look for both."""
+        spec = self.graphs[end]
+        if end or not spec.takes_image:
+            return None
+        height, width = self._pixels(spec)
+        return f"_{width}x{height}x{self.config['temporal_patch_size']}"
+
     def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         return _weights(self.config, profile)
 

@@ -40,6 +40,9 @@ class PooledPlan:
     def ends(self) -> Sequence[str]:
         return ("",)
 
+    def other_end(self, end: str) -> None:
+        return None
+
     def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         config, tensors = self.config, self.config.tower.tensors
         # Numbers of pixels p count as 2 p - 1: here a factor of the matrix, and a bias.

@@ -42,6 +42,9 @@ class StripPlan:
     def ends(self) -> Sequence[str]:
         return tuple(self.forms)
 
+    def other_end(self, end: str) -> None:
+        return None
+
     def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         config, tower = self.config, self.config.tower
         hidden, side = config.hidden, config["patch_size"]
