@@ -172,7 +172,7 @@ def costs(model: str, graph: str, devices: int, stages: int, stage: int, batch: 
         rope = (CONTEXT, config.head_dim // 2)
         entries = [_entry(name, profile.tensor_dtype, "dense", rope) for name in (ROPE_COS, ROPE_SIN)]
         for weight in weight_specs(config, profile):
-            shape, rows = weight.shape, shard.rows(weight.role, weight.layer) if devices > 1 else None
+            shape, rows = weight.shape, shard.rows(weight.role, weight.sections) if devices > 1 else None
             is_linear = isinstance(weight, LinearSpec)
             if rows is not None:
                 cut = sum(map(len, rows))
