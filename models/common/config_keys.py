@@ -52,6 +52,16 @@ class Only:
     value: Any
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValues:
+    """What `read_keys` has read: the value of each key, by its name."""
+
+    values: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+
 def read_keys(keys: Sequence[Key | Only], raw: Mapping[str, Any], family: str) -> dict[str, Any]:
     """Returns the values of all `Key`s in their order; of two with one name the later counts.
 

@@ -18,7 +18,7 @@ from tcim_lite.hmm import Graph, Role, WeightEntry
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
 from ..common import speech_roles as roles
-from ..common.config_keys import Key, Only, read_keys
+from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.graph_values import Ref
@@ -51,14 +51,10 @@ _KEYS: tuple[Key | Only, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatSound:
+class ChatSound(KeyValues):
     """Sizes of the encoder: the values of its keys, and the chunks that its graph takes."""
 
-    values: Mapping[str, Any]
     chunks: int
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values[key]
 
     @property
     def chunk_frames(self) -> int:

@@ -14,7 +14,7 @@ from tcim_lite.hmm import Graph, WeightEntry
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
 from ..common import speech_roles as roles
-from ..common.config_keys import Key, Only, read_keys
+from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import audio_config, read_rope, read_rotary_dim
 from ..common.errors import CompileError
 from ..common.graph_values import Ref
@@ -42,25 +42,20 @@ _KEYS: tuple[Key | Only, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GlmSound:
+class GlmSound(KeyValues):
     """Sizes of the encoder.
 
     Attributes:
-        values: Of its keys.
         frames: That its graph takes, [1, mel, frames].
         width: Of the language model's hidden states.
         theta: Of RoPE.
         rotary: Elements of a head that turn, the first ones.
     """
 
-    values: Mapping[str, Any]
     frames: int
     width: int
     theta: float
     rotary: int
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values[key]
 
     @property
     def file_end(self) -> str:

@@ -13,7 +13,7 @@ from tcim_lite.hmm import Graph, Role, WeightEntry
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
 from ..common import speech_roles as roles
-from ..common.config_keys import Key, Only, read_keys
+from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.profiles import Profile
@@ -39,14 +39,10 @@ _OUTER: tuple[Key | Only, ...] = (Key("audio_pool_step", absent=2),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoundOfOmni:
+class SoundOfOmni(KeyValues):
     """Sizes of the encoder: the values of its keys, and the length of a row of the language model."""
 
-    values: Mapping[str, Any]
     width: int
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values[key]
 
     @property
     def layer(self) -> EncoderLayer:

@@ -14,7 +14,7 @@ from tcim_lite.hmm import Graph, WeightEntry
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
 from ..common import speech_roles as roles
-from ..common.config_keys import Key, Only, read_keys
+from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.graph_values import Ref
@@ -50,17 +50,15 @@ _KEYS: tuple[Key | Only, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoundConfig:
+class SoundConfig(KeyValues):
     """Sizes of the encoder.
 
     Attributes:
-        values: Of its keys.
         frames: That its graph takes, [1, mel, frames].
         chunked: It takes one chunk at a time, zeros behind the sound, and is told where the rows of the sound begin
             and end.
     """
 
-    values: Mapping[str, Any]
     frames: int
     chunked: bool = False
 
@@ -68,9 +66,6 @@ class SoundConfig:
         if self.frames == self.chunk and self.steps == 1:  # a mask of one number is no mask
             least = _STRIDE**_CONVS // 2 + 1
             raise CompileError(f"audio_config: n_window={self['n_window']} makes one row, expected {least} or more")
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values[key]
 
     @property
     def chunk(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.checkpoint import Checkpoint
-from ..common.config_keys import Key, Only, read_keys
+from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import read_rope
 from ..common.errors import CompileError
 
@@ -42,12 +42,11 @@ _KEYS: tuple[Key | Only, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CodecConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodecConfig(KeyValues):
     """Sizes of the decoder, and its tensors.
 
     Attributes:
-        values: Of its keys.
         tensors: Where they are.
         prefix: What their names begin with.
         embedded: Codes are looked up in one table, whose rows are as long as those of the transformer; they are
@@ -55,14 +54,10 @@ class CodecConfig:
         ahead: Transposed convolutions lack what lies before the first input, too, so a sound is somewhat shorter.
     """
 
-    values: Mapping[str, Any]
     tensors: Checkpoint
     prefix: str = "decoder."
     embedded: bool = False
     ahead: bool = False
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values[key]
 
     @property
     def samples(self) -> int:
@@ -153,7 +148,7 @@ def read_codec(raw: Mapping[str, Any], tensors: Checkpoint) -> CodecConfig:
     section = raw.get("decoder_config")
     if not isinstance(section, Mapping):
         raise CompileError(f"speech_tokenizer/config.json: decoder_config must be an object, got {section!r:.80}")
-    config = CodecConfig(read_keys(_KEYS, section, _TITLE), tensors)
+    config = CodecConfig(values=read_keys(_KEYS, section, _TITLE), tensors=tensors)
     _check(config, "speech_tokenizer/config.json", _TITLE)
     return config
 
@@ -169,7 +164,7 @@ def read_code2wav(raw: Mapping[str, Any], tensors: Checkpoint) -> CodecConfig:
         raise CompileError(f"code2wav_config: rope_type={scaling['rope_type']!r} is not supported by {title}")
     values = {**read_keys(_KEYS, {**section, "rope_theta": theta}, title)}
     values["latent_dim"] = values["hidden_size"]
-    config = CodecConfig(values, tensors, prefix="code2wav.", embedded=True, ahead=True)
+    config = CodecConfig(values=values, tensors=tensors, prefix="code2wav.", embedded=True, ahead=True)
     _check(config, "config.json", title)
     return config
 

@@ -10,7 +10,7 @@ from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, encoder_layer, norm_weights
 from ..blocks.weights import Weight
 from ..common import speech_roles as roles
-from ..common.config_keys import Key, Only, read_keys
+from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..common.roles import HEAD
@@ -52,13 +52,8 @@ TENSORS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhisperConfig:
+class WhisperConfig(KeyValues):
     """Sizes of a model: the values of its keys."""
-
-    values: Mapping[str, Any]
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values[key]
 
     @property
     def mel_frames(self) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tcim_lite.hmm.weight_format import GROUP
 
 from ..blocks.specs import specs_of
 from ..blocks.weights import Weight
 from ..common import encoder_roles as roles
+from ..common.config_keys import KeyValues
 from ..common.packing import is_quantized
 from ..common.profiles import Profile
 from ..common.roles import Role
@@ -20,14 +20,10 @@ from ..family import Tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TowerSizes:
+class TowerSizes(KeyValues):
     """Sizes of a tower: the values of its keys, and the width of the language model."""
 
-    values: Mapping[str, Any]
     width: int
-
-    def __getitem__(self, key: str) -> Any:
-        return self.values[key]
 
     @property
     def hidden(self) -> int:
