@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import qwen3_tts_checkpoint
 import torch
 from test_oracle import random_weights
 from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as omni
+
+from tcim_lite.models.families import FAMILIES
 
 IMAGE, SOUND, GROUPS, ACCEPTED = 300, 301, 5, 4
 _ROPE = {"rope_type": "default", "rope_theta": 1e4}
@@ -24,16 +27,7 @@ AUDIO = {
     "n_window_infer": 100,  # rows see those of their chunk, as in the vendor's program
     "downsample_hidden_size": 64,
 }
-VISION = {
-    "depth": 4,
-    "hidden_size": 64,
-    "num_heads": 2,
-    "intermediate_size": 96,
-    "out_hidden_size": 192,
-    "patch_size": 8,
-    "num_position_embeddings": 64,
-    "deepstack_visual_indexes": [0, 1, 2],
-}
+VISION = dict(FAMILIES["qwen3_vl"].vision.tiny)
 TEXT = {
     **SIZES,
     **EXPERTS,
@@ -63,19 +57,7 @@ TALKER = {
     "norm_topk_prob": False,
     "rope_parameters": _AXES,
 }
-PREDICTOR = {
-    **SIZES,
-    "hidden_size": 128,
-    "intermediate_size": 192,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 67,
-    "max_position_embeddings": 128,
-    "num_code_groups": GROUPS,
-    "rope_parameters": _ROPE,
-}
+PREDICTOR = {**qwen3_tts_checkpoint.PREDICTOR, **SIZES, "rope_parameters": _ROPE}
 CODEC = {
     **SIZES,
     "codebook_size": 67,
