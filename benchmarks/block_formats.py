@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite.llm import encode_chat, load_tokenizer
-from tcim_lite.models.common.hidden_exponent import codes_of
 from tcim_lite.models.common.profiles import ACTIVATIONS
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
-from tcim_lite.models.reference import Reference, ReferenceCache
-from tcim_lite.models.reference_arithmetic import quantize_activations
+from tcim_lite.models.reference.arithmetic import quantize_activations
+from tcim_lite.models.reference.model import Reference, ReferenceCache
+from tcim_lite.models.weights.hidden_exponent import codes_of
 
 ROOT = Path(__file__).parent.parent
 GROUP = 64

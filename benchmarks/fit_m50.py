@@ -26,12 +26,12 @@ from tcim_lite.bench.device_time import pipeline_seconds
 from tcim_lite.hmm import WeightEntry, encode_graph, packed_bytes
 from tcim_lite.models.blocks.shards import shards_of
 from tcim_lite.models.common.profiles import profile_for
-from tcim_lite.models.common.roles import ROPE_COS, ROPE_SIN
-from tcim_lite.models.common.weight_spec import LinearSpec
 from tcim_lite.models.compiler.graph import build_graph
 from tcim_lite.models.compiler.graph_specs import GraphSpec
 from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import read_config
+from tcim_lite.models.weights.roles import ROPE_COS, ROPE_SIN
+from tcim_lite.models.weights.spec import LinearSpec
 
 ROOT = Path(__file__).parent.parent
 PROFILE, PAGE = ROOT / "csrc/runtime/m50.toml", ROOT / "docs/clock.md"

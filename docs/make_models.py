@@ -7,14 +7,14 @@ from pathlib import Path
 from tcim_lite.hmm.weight_format import LAYOUTS
 from tcim_lite.models.blocks import DeltaNet
 from tcim_lite.models.blocks.attention import unit_norms
-from tcim_lite.models.common.four_bit import METHODS
+from tcim_lite.models.checkpoints.four_bit import METHODS
 from tcim_lite.models.common.profiles import profile_for
 from tcim_lite.models.common.rope import ROPE_TYPES
-from tcim_lite.models.common.weight_spec import LinearSpec
 from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
 from tcim_lite.models.model_config import ModelConfig
 from tcim_lite.models.speech import SPEECH_MODELS
+from tcim_lite.models.weights.spec import LinearSpec
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
 QUANTS = ("w4a8h0_ssfp", "mxfp4a8", "w8a8h1_sefp", "float16")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from .checkpoints.four_bit import four_bit_scheme
+from .checkpoints.packed_experts import Packing
 from .common.config_keys import Key, Only, read_keys
 from .common.config_rules import Axes, Rope, WindowRule, read_rope, read_rotary_dim, unnested
-from .common.four_bit import four_bit_scheme
-from .common.packed_experts import Packing
-from .common.roles import Role
-from .common.weight_spec import Function
 from .contract import Contract
 from .model_config import Experts, ModelConfig
+from .weights.roles import Role
+from .weights.spec import Function
 
 if TYPE_CHECKING:
     from .blocks import Block

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .common.config_rules import Axes, Rope, Windows
 from .common.errors import CompileError
-from .common.packing import BLOCK
+from .weights.packing import BLOCK
 
 if TYPE_CHECKING:
     from .blocks import Block

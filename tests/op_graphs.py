@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tcim_lite import hmm
-from tcim_lite.models.common.packing import DTYPES, pack
+from tcim_lite.models.weights.packing import DTYPES, pack
 
 TOKENS, WIDTH, OUTPUTS = 4, 128, 32
 HEADS, HEAD_DIM, CONTEXT = 2, 32, 32

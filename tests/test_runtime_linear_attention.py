@@ -11,7 +11,7 @@ import tcim_lite.runtime as rt
 from tcim_lite import hmm
 from tcim_lite.errors import HmmFormatError, TcimError
 from tcim_lite.hmm import Op, Role, Value, WeightData
-from tcim_lite.models.common.graph_builder import GraphBuilder
+from tcim_lite.models.graphs.builder import GraphBuilder
 
 KEY_HEADS, HEADS, KEYS, VALUES, TAPS, COLUMNS = 2, 4, 24, 40, 4, 4
 CHANNELS = 2 * KEY_HEADS * KEYS + HEADS * VALUES

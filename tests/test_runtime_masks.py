@@ -7,9 +7,9 @@ from test_runtime_moe import load, run
 import tcim_lite.runtime as rt
 from tcim_lite.errors import HmmFormatError
 from tcim_lite.hmm import Role, WeightData
-from tcim_lite.models.common.encoder_builder import EncoderBuilder
-from tcim_lite.models.common.graph_builder import GraphBuilder
-from tcim_lite.models.common.slot import Slot
+from tcim_lite.models.graphs.builder import GraphBuilder
+from tcim_lite.models.graphs.encoder_builder import EncoderBuilder
+from tcim_lite.models.graphs.slot import Slot
 
 HEADS, KV_HEADS, DIM, CONTEXT, TOKENS = 6, 2, 64, 600, 5
 HIDDEN = -65504.0

@@ -10,9 +10,9 @@ from tcim_lite import hmm
 from tcim_lite.errors import HmmFormatError
 from tcim_lite.hmm import Role, WeightData
 from tcim_lite.hmm.weight_format import LAYOUTS
-from tcim_lite.models.common.graph_builder import GraphBuilder
-from tcim_lite.models.common.packing import pack
-from tcim_lite.models.common.quantize import RANDOM_CODES
+from tcim_lite.models.graphs.builder import GraphBuilder
+from tcim_lite.models.weights.packing import pack
+from tcim_lite.models.weights.quantize import RANDOM_CODES
 
 EXPERTS, CHOSEN, TOKENS, INPUTS, OUTPUTS = 8, 3, 12, 128, 64
 ORDERS = ("softmax_topk", "topk_softmax", "sigmoid")

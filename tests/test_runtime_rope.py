@@ -11,8 +11,8 @@ from isas import FLAGS
 from test_runtime_moe import load, run
 
 from tcim_lite.hmm import WeightData
-from tcim_lite.models.common.graph_builder import GraphBuilder
-from tcim_lite.models.common.slot import Slot
+from tcim_lite.models.graphs.builder import GraphBuilder
+from tcim_lite.models.graphs.slot import Slot
 
 HEADS, DIM, CONTEXT, TOKENS = 3, 64, 40, 5
 

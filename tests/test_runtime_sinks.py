@@ -8,8 +8,8 @@ import tcim_lite.runtime as rt
 from tcim_lite import hmm
 from tcim_lite.errors import HmmFormatError
 from tcim_lite.hmm import WeightData
-from tcim_lite.models.common.graph_builder import Clamp, GraphBuilder
-from tcim_lite.models.common.slot import Slot
+from tcim_lite.models.graphs.builder import Clamp, GraphBuilder
+from tcim_lite.models.graphs.slot import Slot
 
 HEADS, KV_HEADS, DIM, CONTEXT, TOKENS = 6, 2, 64, 600, 5
 

@@ -16,8 +16,8 @@ from tcim_lite.hmm.weight_format import (
     PACKED_CONV_TERMS,
     WeightLayout,
 )
-from tcim_lite.models.common.packing import dequantize, is_quantized, pack
-from tcim_lite.models.common.quantize import QUANTIZERS, RANDOM_CODES
+from tcim_lite.models.weights.packing import dequantize, is_quantized, pack
+from tcim_lite.models.weights.quantize import QUANTIZERS, RANDOM_CODES
 
 OUTPUTS = 40
 QUANTIZED = [name for name in LAYOUTS if is_quantized(name)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..common import encoder_roles as roles
-from ..common.encoder_builder import EncoderBuilder
-from ..common.graph_values import Ref
+from ..graphs.encoder_builder import EncoderBuilder
+from ..graphs.values import Ref
+from ..weights import encoder_roles as roles
 
 
 def attend(

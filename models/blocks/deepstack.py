@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..common.graph_values import Ref
+from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from .part import GraphPart
 from .weights import Weight

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..common import roles
-from ..common.graph_builder import GraphBuilder
-from ..common.graph_values import Ref
-from ..common.slot import Slot
+from ..graphs.builder import GraphBuilder
+from ..graphs.slot import Slot
+from ..graphs.values import Ref
 from ..model_config import ModelConfig
+from ..weights import roles
 from .part import GraphPart
 from .shards import Shard
 from .weights import Weight

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tcim_lite.hmm.weight_format import GROUP
 
-from ..common import encoder_roles as roles
-from ..common.graph_values import Ref
-from ..common.roles import Role
+from ..graphs.values import Ref
+from ..weights import encoder_roles as roles
+from ..weights.roles import Role
 from .encoder import EncoderPart, Norm
 from .weights import Weight
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..common import roles
-from ..common.graph_values import Ref
+from ..graphs.values import Ref
 from ..model_config import ModelConfig
+from ..weights import roles
 from .part import GraphPart
 from .weights import Weight
 

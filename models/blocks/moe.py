@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ..common import roles
-from ..common.graph_builder import Clamp
-from ..common.graph_values import Ref
+from ..graphs.builder import Clamp
+from ..graphs.values import Ref
 from ..model_config import ModelConfig
+from ..weights import roles
 from .part import GraphPart
 from .weights import Weight
 

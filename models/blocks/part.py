@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..common.graph_builder import GraphBuilder
-from ..common.graph_values import Ref
-from ..common.roles import Role
-from ..common.slot import Slot
+from ..graphs.builder import GraphBuilder
+from ..graphs.slot import Slot
+from ..graphs.values import Ref
 from ..model_config import ModelConfig
+from ..weights.roles import Role
 from .shards import Shard
 
 

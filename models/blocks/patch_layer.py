@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tcim_lite.hmm.weight_format import GROUP
 
-from ..common import encoder_roles as roles
-from ..common.encoder_builder import EncoderBuilder
-from ..common.graph_values import Ref
-from ..common.roles import Role, ones
+from ..graphs.encoder_builder import EncoderBuilder
+from ..graphs.values import Ref
+from ..weights import encoder_roles as roles
+from ..weights.roles import Role, ones
 from .attend import attend
 from .weights import Weight
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..common import encoder_roles as roles
-from ..common.encoder_builder import EncoderBuilder
-from ..common.graph_values import Ref
+from ..graphs.encoder_builder import EncoderBuilder
+from ..graphs.values import Ref
+from ..weights import encoder_roles as roles
 from .attend import attend
 from .encoder import Norm
 from .weights import Weight

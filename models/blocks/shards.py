@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..common.errors import CompileError
-from ..common.packing import BLOCK
-from ..common.roles import Role
 from ..model_config import ModelConfig
+from ..weights.packing import BLOCK
+from ..weights.roles import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

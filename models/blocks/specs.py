@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 
 from tcim_lite.hmm.weight_format import GROUP
 
-from ..common import roles
 from ..common.errors import CompileError
-from ..common.packing import is_quantized
 from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, Merge, VectorSpec, merged_length
 from ..family import Tensors
+from ..weights import roles
+from ..weights.packing import is_quantized
+from ..weights.spec import LinearSpec, Merge, VectorSpec, merged_length
 from .weights import Weight
 
 # Besides the head, what decides by small differences and is small.

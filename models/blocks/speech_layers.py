@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..common.encoder_builder import EncoderBuilder
-from ..common.graph_values import Ref
-from ..common.speech_roles import ENCODER_ATTENTION, ENCODER_MLP, AttentionRoles, MlpRoles, Pair
+from ..graphs.encoder_builder import EncoderBuilder
+from ..graphs.values import Ref
+from ..weights.speech_roles import ENCODER_ATTENTION, ENCODER_MLP, AttentionRoles, MlpRoles, Pair
 from .encoder import Norm
 from .weights import Weight
 

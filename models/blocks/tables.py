@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..common.graph_builder import GraphBuilder
-from ..common.graph_values import Ref
-from ..common.roles import ROPE_COLUMNS, ROPE_COS, ROPE_SIN
-from ..common.slot import Slot
+from ..graphs.builder import GraphBuilder
+from ..graphs.slot import Slot
+from ..graphs.values import Ref
+from ..weights.roles import ROPE_COLUMNS, ROPE_COS, ROPE_SIN
 
 _AXES = ("time", "height", "width")
 

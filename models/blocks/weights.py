@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..common.roles import Role
+from ..weights.roles import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What the compilers of all model families share: checkpoints, quantisers, packing, the graph builder."""
+"""What all of the compiler shares: keys of configs, rotary tables, profiles, the folder of a package, errors."""

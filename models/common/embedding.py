@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .matrix import Matrix
-from .pack_stream import row_chunks, to_fp16
+from ..weights.matrix import Matrix
+from ..weights.pack_stream import row_chunks, to_fp16
 
 _ORDERED = b"ccollections\nOrderedDict\n)R"  # an empty one, as operations of pickle
 _STORAGES = {"float16": b"HalfStorage", "float32": b"FloatStorage"}

@@ -18,10 +18,10 @@ from typing import Any
 
 import tcim_lite.hmm
 
-from ..common.checkpoint import config_of
+from ..checkpoints.checkpoint import config_of
+from ..checkpoints.gguf import is_gguf
 from ..common.errors import CheckpointError, CompileError
 from ..families import read_config
-from ..gguf import is_gguf
 from .compile import compile_checkpoint
 from .graph_specs import one_slot_for
 from .options import CompileOptions

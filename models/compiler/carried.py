@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tcim_lite.hmm import Role
 
 from ..blocks import DeltaNet
-from ..common.graph_builder import GraphBuilder
-from ..common.graph_values import Ref
 from ..contract import Contract
+from ..graphs.builder import GraphBuilder
+from ..graphs.values import Ref
 from .graph_specs import GraphSpec
 
 _CONV, _RECURRENT = "conv_state", "recurrent_state"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..common.checkpoint import Checkpoint
+from ..checkpoints.checkpoint import Checkpoint
 from ..common.profiles import Profile
-from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..sounds.kind import Encoder
+from ..weights.spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from .graph_files import GraphFile
 from .options import CompileOptions
 from .parts import OtherGraphs

@@ -14,13 +14,13 @@ from ..blocks.part import GraphPart
 from ..blocks.per_layer import lower_layer_inputs
 from ..blocks.shards import Shard
 from ..blocks.tables import lower_tables
-from ..common import roles
-from ..common.graph_builder import GraphBuilder
-from ..common.graph_values import Ref
 from ..common.profiles import Profile
-from ..common.slot import Slot
 from ..contract import Port
+from ..graphs.builder import GraphBuilder
+from ..graphs.slot import Slot
+from ..graphs.values import Ref
 from ..model_config import ModelConfig
+from ..weights import roles
 from .carried import CarriedPorts, is_carried_role
 from .graph_specs import GraphSpec
 

@@ -14,7 +14,7 @@ from tcim_lite.hmm import Graph, Sibling, Split, WeightData, WeightEntry, read, 
 from ..blocks.shards import shards_of
 from ..common.errors import CompileError
 from ..common.profiles import DEFAULT_ACTIVATIONS
-from ..common.used_weights import used_weights
+from ..weights.used_weights import used_weights
 from .graph import build_graph, mask_ports, split_of
 from .graph_specs import GraphSpec
 from .mtp_graph import build_mtp_graph

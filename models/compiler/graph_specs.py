@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..blocks import Attention, DeltaNet, MlpAndExperts
-from ..common import roles
 from ..common.errors import CompileError
 from ..families import titles_of
 from ..model_config import ModelConfig
+from ..weights import roles
 from .options import COMMON_OPTIONS, CompileOptions
 
 FINAL_NORM = -1  # as number of hidden states: what the final norm gives

@@ -10,9 +10,9 @@ from ..blocks.head import lower_head
 from ..blocks.mtp import POST_NORM_HIDDEN, lower_mtp
 from ..blocks.part import GraphPart
 from ..blocks.shards import Shard
-from ..common.graph_builder import GraphBuilder
 from ..common.profiles import Profile
-from ..common.slot import Slot
+from ..graphs.builder import GraphBuilder
+from ..graphs.slot import Slot
 from ..model_config import ModelConfig
 from .graph_specs import GraphSpec
 

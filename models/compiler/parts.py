@@ -15,7 +15,7 @@ from tcim_lite.hmm import WeightEntry
 
 from ..common.package import EMBEDDING_SUFFIXES, LAYER_TABLE, link_or_copy
 from ..common.progress import Progress
-from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
+from ..weights.spec import LinearSpec, TensorSource, VectorSpec
 from .graph_files import GraphFile, write_graph_files, write_graphs
 from .prepare import PreparedModel
 from .weight_files import write_embedding, write_encoder_weights, write_layer_table, write_weights

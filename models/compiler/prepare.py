@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from ..blocks.shards import Shard, shards_of
-from ..common.checkpoint import TensorStore
+from ..checkpoints.checkpoint import TensorStore
+from ..checkpoints.language_tensors import VOICE
 from ..common.errors import CompileError, CompileWarning
-from ..common.language_tensors import VOICE
-from ..common.pack_stream import row_chunks
 from ..common.profiles import Profile, profile_for
-from ..common.roles import EMBEDDING, HEAD, LAYER_TABLE, MTP_JOIN
-from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..families import read_config
 from ..family import Family
 from ..model_config import ModelConfig
+from ..weights.pack_stream import row_chunks
+from ..weights.roles import EMBEDDING, HEAD, LAYER_TABLE, MTP_JOIN
+from ..weights.spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from .graph_specs import FINAL_NORM, GraphSpec, graph_specs
 from .options import CompileOptions
 from .source import Source, open_source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..common.checkpoint import Checkpoint
+from ..checkpoints.checkpoint import Checkpoint
 from ..common.errors import CompileError
 from ..families import titles_of
 from ..family import Family

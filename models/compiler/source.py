@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..common.checkpoint import Checkpoint, TensorStore, config_of
-from ..common.four_bit import FourBitCheckpoint, four_bit_scheme
-from ..common.language_tensors import LanguageTensors
+from ..checkpoints.checkpoint import Checkpoint, TensorStore, config_of
+from ..checkpoints.four_bit import FourBitCheckpoint, four_bit_scheme
+from ..checkpoints.gguf import GgufCheckpoint, is_gguf
+from ..checkpoints.language_tensors import LanguageTensors
+from ..checkpoints.packed_experts import PackedExperts
+from ..checkpoints.weight_norm import NormedTensors
 from ..common.package import host_files_in
-from ..common.packed_experts import PackedExperts
-from ..common.weight_norm import NormedTensors
-from ..gguf import GgufCheckpoint, is_gguf
 from ..model_config import ModelConfig
 
 

@@ -10,9 +10,9 @@ from tcim_lite.hmm import WeightEntry
 
 from ..common.errors import CompileError
 from ..common.profiles import profile_for
-from ..common.weight_spec import CheckpointTensors, RandomTensors, TensorSource
 from ..model_config import ModelConfig
 from ..tower_kinds.asked import DEFAULT, Asked
+from ..weights.spec import CheckpointTensors, RandomTensors, TensorSource
 from .graph_files import GraphFile
 from .options import CompileOptions
 from .parts import Beside, OtherGraphs, Part, SecondName

@@ -19,13 +19,14 @@ from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 from ..blocks import DeltaNet
 from ..blocks.attention import unit_norms
 from ..common.embedding import write_embedding_bin, write_embedding_pt
-from ..common.matrix import Scaled, Stacked
-from ..common.pack_stream import row_chunks, to_fp16
 from ..common.package import EMBEDDING_SUFFIXES
-from ..common.packed_rows import packed_rows
-from ..common.packing import BLOCK
 from ..common.progress import Progress
-from ..common.roles import (
+from ..common.rope import rope_table
+from ..weights.matrix import Scaled, Stacked
+from ..weights.pack_stream import row_chunks, to_fp16
+from ..weights.packed_rows import packed_rows
+from ..weights.packing import BLOCK
+from ..weights.roles import (
     HEAD_NUMBERS,
     LOCAL_COS,
     LOCAL_SIN,
@@ -38,8 +39,7 @@ from ..common.roles import (
     UNIT_KEYS,
     ones,
 )
-from ..common.rope import rope_table
-from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
+from ..weights.spec import LinearSpec, TensorSource, VectorSpec
 from .prepare import PreparedModel, warn
 from .weights import layer_table_spec
 

@@ -9,11 +9,11 @@ from ..blocks.head import head_weights, input_weights
 from ..blocks.mtp import mtp_weights
 from ..blocks.per_layer import layer_input_weights
 from ..blocks.specs import specs_of, table_spec
-from ..common import roles
 from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, VectorSpec
 from ..family import Tensors
 from ..model_config import ModelConfig
+from ..weights import roles
+from ..weights.spec import LinearSpec, VectorSpec
 
 
 def weight_specs(

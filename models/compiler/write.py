@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.pack_stream import worker_pool
 from ..common.package import EMBEDDING, files_in, staged_package, write_host_files
 from ..common.progress import Progress
+from ..weights.pack_stream import worker_pool
 from .graph_files import check_neighbours, owned_files
 from .options import CompileResult
 from .parts import Part

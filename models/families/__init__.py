@@ -13,7 +13,7 @@ from ..model_config import ModelConfig
 
 FAMILIES: dict[str, Family] = {
     name: importlib.import_module(f"{__name__}.{name}").FAMILY
-    for name in sorted(module.name for module in pkgutil.iter_modules(__path__))
+    for name in sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 }
 
 

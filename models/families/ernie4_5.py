@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..blocks import Attention, Block, Mlp
-from ..common import roles
 from ..common.config_keys import Key, Only
 from ..common.config_rules import no_window
-from ..dense import CONTRACT, TENSORS, TINY, all_heads, hidden_per_head
-from ..dense import KEYS as DENSE_KEYS
 from ..family import Family
 from ..model_config import ModelConfig
+from ..weights import roles
+from .shared.dense import CONTRACT, TENSORS, TINY, all_heads, hidden_per_head
+from .shared.dense import KEYS as DENSE_KEYS
 
 KEYS = (
     *DENSE_KEYS,

@@ -9,10 +9,10 @@ from typing import Any
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import read_local_rope
-from ..dense import CONTRACT
 from ..family import Family
-from ..gemma import KEYS, TENSORS, TINY, window_by_pattern
 from ..model_config import ModelConfig
+from .shared.dense import CONTRACT
+from .shared.gemma import KEYS, TENSORS, TINY, window_by_pattern
 
 # Hidden states of the released models leave the range of fp16, and norms alone read them.
 _RESIDUAL_SCALE = 2.0**-6

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, LayerScale, Mlp, MlpAndExperts, PerLayerInput
-from ..common import roles
 from ..common.config_keys import Key, size
 from ..common.config_rules import Windows, read_local_rope
 from ..common.errors import CompileError
 from ..contract import Port
-from ..dense import CONTRACT
 from ..family import Family, Tensors
-from ..gemma import KEYS, TENSORS, TINY, window_by_pattern
 from ..model_config import Experts, ModelConfig
 from ..towers.gemma4 import GEMMA4
+from ..weights import roles
+from .shared.dense import CONTRACT
+from .shared.gemma import KEYS, TENSORS, TINY, window_by_pattern
 
 _LAYER = "model.layers.{layer}"
 _EXPERT = f"{_LAYER}.experts.{{expert}}"

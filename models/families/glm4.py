@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..blocks import Attention, Block, Mlp
-from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import no_window
-from ..dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
 from ..family import Family, Tensors
 from ..model_config import ModelConfig
+from ..weights import roles
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
 
 _LAYER = "model.layers.{layer}"
 

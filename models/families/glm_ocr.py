@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import dense
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import axes_in_blocks, no_window
@@ -12,8 +11,9 @@ from ..contract import Port
 from ..family import Family
 from ..model_config import ModelConfig
 from ..towers.glm import GLM_OCR
-from ..vision_language import TINY
 from . import glm4
+from .shared import dense
+from .shared.vision_language import TINY
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..sounds.glm import GLM_ASR
-from ..speech_language import CONTRACT
 from . import llama
+from .shared.speech_language import CONTRACT
 
 FAMILY = replace(
     llama.FAMILY,

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, Moe
-from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_every_other_layer
-from ..common.graph_builder import Clamp
 from ..contract import Port
-from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads, hidden_per_head
 from ..family import Family, Gguf, Tensors
+from ..graphs.builder import Clamp
 from ..model_config import Experts, ModelConfig
+from ..weights import roles
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads, hidden_per_head
 
 _LAYER = "model.layers.{layer}"
 _ROUTER = f"{_LAYER}.mlp.router"

@@ -8,9 +8,9 @@ from typing import Any
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import no_window
-from ..dense import CONTRACT, KEYS, TENSORS, TINY
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 
 _FACTORS = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ..blocks import Attention, Block, Mlp, Moe
-from ..common import roles
 from ..common.config_keys import Key, Only
 from ..common.config_rules import Rope, Windows, read_local_rope, read_rotary_dim, sliding_layers, windows_in
 from ..common.errors import CompileError
 from ..contract import Port
-from ..dense import CONTRACT, KEYS, TENSORS, TINY
 from ..family import Family, Tensors
 from ..model_config import Experts, ModelConfig
+from ..weights import roles
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 
 _LAYER = "model.layers.{layer}"
 _MLP = f"{_LAYER}.mlp"

@@ -8,9 +8,9 @@ from typing import Any
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only, size
 from ..common.config_rules import Windows
-from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:

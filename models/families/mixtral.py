@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..blocks import Attention, Block, Moe
-from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
-from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
 from ..family import Family, Gguf, Tensors
 from ..model_config import Experts, ModelConfig
+from ..weights import roles
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
 
 _MOE = "model.layers.{layer}.block_sparse_moe"
 _EXPERT = f"{_MOE}.experts.{{expert}}"

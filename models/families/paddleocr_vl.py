@@ -5,12 +5,12 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import axes_in_blocks, no_window
-from ..dense import TENSORS
 from ..family import Family
 from ..model_config import ModelConfig
 from ..towers.paddleocr import PADDLEOCR_VL
-from ..vision_language import CONTRACT, TINY
 from . import ernie4_5
+from .shared.dense import TENSORS
+from .shared.vision_language import CONTRACT, TINY
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
-from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
-from ..dense import CONTRACT, KEYS, TENSORS, TINY
 from ..family import Family, Gguf, Tensors
 from ..model_config import ModelConfig
+from ..weights import roles
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 
 _LAYER = "model.layers.{layer}"
 

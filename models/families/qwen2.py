@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import window_of_some_layers
-from ..dense import CONTRACT, KEYS, TENSORS, TINY
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..common.config_keys import Key
 from ..common.config_rules import axes_in_blocks, window_of_some_layers
-from ..dense import KEYS, TENSORS
 from ..family import Family
 from ..towers.qwen2_5 import QWEN2_5_VL
-from ..vision_language import CONTRACT, TINY
 from . import qwen2
+from .shared.dense import KEYS, TENSORS
+from .shared.vision_language import CONTRACT, TINY
 
 FAMILY = Family(
     model_type="qwen2_5_vl",

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, DeltaNet, Mlp
-from ..common import roles
 from ..common.config_keys import Key, Only
 from ..common.config_rules import Axes, axes_in_turns, no_window
 from ..common.errors import CompileError
 from ..contract import Port
-from ..dense import KEYS, TENSORS
 from ..family import Family, Tensors
 from ..model_config import ModelConfig
 from ..towers.qwen3 import QWEN3_5
-from ..vision_language import CONTRACT, TINY
+from ..weights import roles
+from .shared.dense import KEYS, TENSORS
+from .shared.vision_language import CONTRACT, TINY
 
 _LAYER = "model.layers.{layer}"
 _NET = f"{_LAYER}.linear_attn"

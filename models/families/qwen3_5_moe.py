@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..blocks import Block, Moe
-from ..common import roles
 from ..common.config_keys import Key
 from ..family import Tensors
 from ..model_config import Experts, ModelConfig
+from ..weights import roles
 from . import qwen3_5
 
 _MLP = "model.layers.{layer}.mlp"

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..common.config_keys import Only, read_keys, size
 from ..sounds.qwen3 import QWEN3_ASR
-from ..speech_language import CONTRACT
 from . import qwen3
+from .shared.speech_language import CONTRACT
 
 _ALIGNER = "Qwen3ASRForTokenClassification"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp, Moe
-from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_all_layers
-from ..dense import CONTRACT, KEYS, TENSORS, TINY
 from ..family import Family, Gguf, Tensors
 from ..model_config import Experts, ModelConfig
+from ..weights import roles
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT = f"{_MLP}.experts.{{expert}}"

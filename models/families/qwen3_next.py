@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..blocks import Block, Mlp, Moe
-from ..common import roles
 from ..common.config_keys import Key
 from ..family import Tensors
 from ..model_config import ModelConfig
+from ..weights import roles
 from . import qwen3_5, qwen3_5_moe
 
 _NET = "model.layers.{layer}.linear_attn"

@@ -10,12 +10,12 @@ from ..blocks import Block, Deepstack
 from ..common.config_keys import Key
 from ..common.config_rules import axes_in_turns, no_window
 from ..contract import Port
-from ..dense import TENSORS, hidden_per_head
 from ..family import Family
 from ..model_config import ModelConfig
 from ..towers.qwen3 import QWEN3_VL
-from ..vision_language import CONTRACT, TINY
 from . import qwen3
+from .shared.dense import TENSORS, hidden_per_head
+from .shared.vision_language import CONTRACT, TINY
 
 Layer: TypeAlias = Callable[[ModelConfig, int], tuple[Block, ...]]
 _DEEPSTACK = 3  # layers that add features of the vision tower, which has so many outputs for them

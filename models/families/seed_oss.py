@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import no_window
-from ..dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:

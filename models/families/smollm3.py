@@ -9,9 +9,9 @@ from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, flag
 from ..common.config_rules import Windows, sliding_layers, windows_in
 from ..common.errors import CompileError
-from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
 
 
 def _rotated(values: Mapping[str, Any], layers: int) -> tuple[int, ...]:

@@ -14,10 +14,10 @@ from tcim_lite.hmm import Graph, Op, Value, WeightData
 from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_RANK, MAX_WEIGHT_RANK
 
 from ..common.errors import CompileError
-from ..common.pack_stream import to_fp16
-from ..common.packing import is_quantized, pack
 from ..common.profiles import Profile
-from ..common.quantize import QUANTIZERS
+from ..weights.pack_stream import to_fp16
+from ..weights.packing import is_quantized, pack
+from ..weights.quantize import QUANTIZERS
 from .errors import UnsupportedNodeError, shown
 from .network import MAX_ELEMENTS
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..common import speech_roles as roles
-from ..common.encoder_builder import EncoderBuilder
-from ..common.graph_values import Ref
+from ..graphs.encoder_builder import EncoderBuilder
+from ..graphs.values import Ref
+from ..weights import speech_roles as roles
 
 HALVED = 2  # frames of a row
 

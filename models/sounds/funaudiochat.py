@@ -17,14 +17,14 @@ from tcim_lite.hmm import Graph, Role, WeightEntry
 
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
-from ..common import speech_roles as roles
 from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import audio_config
 from ..common.errors import CompileError
-from ..common.graph_values import Ref
 from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, VectorSpec
 from ..family import Tensors
+from ..graphs.values import Ref
+from ..weights import speech_roles as roles
+from ..weights.spec import LinearSpec, VectorSpec
 from .builder import HALVED, SpeechBuilder
 from .tensors import encoder_tensors, pair_tensors, sound_convs, table_spec
 

@@ -13,13 +13,13 @@ from tcim_lite.hmm import Graph, WeightEntry
 
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
-from ..common import speech_roles as roles
 from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import audio_config, read_rope, read_rotary_dim
 from ..common.errors import CompileError
-from ..common.graph_values import Ref
 from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, VectorSpec
+from ..graphs.values import Ref
+from ..weights import speech_roles as roles
+from ..weights.spec import LinearSpec, VectorSpec
 from .builder import HALVED, SpeechBuilder
 from .kind import SoundEncoder
 from .tensors import attention_tensors, mlp_tensors, pair_tensors, sound_convs

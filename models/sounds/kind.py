@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, WeightEntry
 
 from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, VectorSpec
+from ..weights.spec import LinearSpec, VectorSpec
 
 
 class Encoder(Protocol):

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from tcim_lite.hmm.weight_format import GROUP, PACKED_CONV_OUTPUTS, PACKED_CONV_TERMS
 
-from ..common.packing import is_quantized
 from ..common.profiles import Profile
-from ..common.roles import Role
-from ..common.speech_roles import CONVS, ENCODER_ATTENTION, ENCODER_MLP, ENCODER_NORM, AttentionRoles, MlpRoles, Pair
-from ..common.weight_spec import LinearSpec, VectorSpec
 from ..family import Tensors
+from ..weights.packing import is_quantized
+from ..weights.roles import Role
+from ..weights.spec import LinearSpec, VectorSpec
+from ..weights.speech_roles import CONVS, ENCODER_ATTENTION, ENCODER_MLP, ENCODER_NORM, AttentionRoles, MlpRoles, Pair
 
 DENSE = "dense"
 _CONV_FORMATS = ("linear_w8", "linear_f16", "linear_f32")  # what a Conv takes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..common.checkpoint import config_of
+from ..checkpoints.checkpoint import config_of
 from ..compiler.source import folder_of
 from .compile_funaudiochat import FUN_AUDIO_CHAT
 from .compile_minicpmo import MINICPM_O

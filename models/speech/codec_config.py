@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.checkpoint import Checkpoint
+from ..checkpoints.checkpoint import Checkpoint
 from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import read_rope
 from ..common.errors import CompileError

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..common.package import EMBEDDING
-from ..common.weight_spec import LinearSpec, VectorSpec
 from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
@@ -14,6 +13,7 @@ from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from ..sounds.funaudiochat import read_chat_sound
 from ..sounds.kind import Encoder
+from ..weights.spec import LinearSpec, VectorSpec
 from .funaudiochat import MODEL_TYPE, TITLE, read_language
 from .record import SpeechModel
 

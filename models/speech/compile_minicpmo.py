@@ -7,10 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..common.checkpoint import Checkpoint
+from ..checkpoints.checkpoint import Checkpoint
 from ..common.package import EMBEDDING
-from ..common.speech_roles import TEXT_TOKENS
-from ..common.weight_spec import LinearSpec
 from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
@@ -21,6 +19,8 @@ from ..compiler.write import Contents
 from ..sounds.minicpmo import read_omni_sound
 from ..sounds.tensors import table_spec
 from ..towers.minicpm import MINICPM_O_2_6
+from ..weights.spec import LinearSpec
+from ..weights.speech_roles import TEXT_TOKENS
 from .minicpmo import HEADS, MODEL_TYPE, TITLE, read_language, read_speech, text_table
 from .minicpmo_networks import features_of_codes, mel_of_features, spectrum_of_mel
 from .network import network

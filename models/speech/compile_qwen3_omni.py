@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..common.checkpoint import Checkpoint
-from ..common.language_tensors import VOICE
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.language_tensors import VOICE
 from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..common.checkpoint import Checkpoint, config_of
+from ..checkpoints.checkpoint import Checkpoint, config_of
 from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions

@@ -7,17 +7,17 @@ from typing import Any
 
 from tcim_lite.hmm import WeightEntry
 
-from ..common.checkpoint import Checkpoint, config_of
+from ..checkpoints.checkpoint import Checkpoint, config_of
 from ..common.errors import CompileError
 from ..common.package import host_files_in
 from ..common.profiles import Profile, profile_for
-from ..common.weight_spec import CheckpointTensors, RandomTensors, TensorSource
 from ..compiler.graph_files import GraphFile
 from ..compiler.options import CompileOptions
 from ..compiler.parts import OtherGraphs
 from ..compiler.prepare import warn_unused
 from ..compiler.source import Source, folder_of
 from ..compiler.write import Contents
+from ..weights.spec import CheckpointTensors, RandomTensors, TensorSource
 from . import whisper_graphs
 from .record import SpeechModel
 from .whisper import MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper

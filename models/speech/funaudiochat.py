@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from ..common.config_keys import Only
 from ..contract import Port
-from ..dense import CONTRACT
 from ..families import qwen3
+from ..families.shared.dense import CONTRACT
 
 MODEL_TYPE, ARCHITECTURE = "funaudiochat", "FunAudioChatForConditionalGeneration"
 TITLE = "Fun-Audio-Chat"

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..common import roles
 from ..common.config_keys import Key, Only, read_keys
 from ..common.errors import CompileError
 from ..contract import Port
-from ..dense import CONTRACT, tensors_below
 from ..families import llama, qwen2
+from ..families.shared.dense import CONTRACT, tensors_below
 from ..family import Tensors
 from ..model_config import ModelConfig
 from ..towers.minicpm import MINICPM_O_2_6
+from ..weights import roles
 
 MODEL_TYPE, ARCHITECTURE = "minicpmo", "MiniCPMO"
 TITLE = "MiniCPM-o"

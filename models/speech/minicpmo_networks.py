@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.checkpoint import Checkpoint
+from ..checkpoints.checkpoint import Checkpoint
 from ..common.errors import CheckpointError
 from .network_builder import TensorNetwork
 

@@ -11,16 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, Moe
-from ..common import roles
 from ..common.config_keys import Key, Only, read_keys
 from ..common.config_rules import no_window
 from ..common.errors import CompileError
 from ..contract import Port
-from ..dense import CONTRACT, hidden_per_head, tensors_below
 from ..families import qwen3_moe
 from ..families.qwen3_5_moe import SHARED_TENSORS
+from ..families.shared.dense import CONTRACT, hidden_per_head, tensors_below
 from ..family import Tensors
 from ..model_config import ModelConfig
+from ..weights import roles
 from .qwen3_tts import CODE_PREDICTOR, TextProjection, object_in
 
 MODEL_TYPE, TITLE = "qwen3_omni_moe", "Qwen3-Omni"

@@ -16,19 +16,19 @@ from tcim_lite.hmm import Graph, WeightEntry
 
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import linear, linear_weights
-from ..common import roles
-from ..common import speech_roles as speech
 from ..common.config_keys import Key, Only, read_keys
 from ..common.errors import CompileError
 from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, VectorSpec
 from ..contract import Port
-from ..dense import CONTRACT, hidden_per_head, tensors_below
 from ..families import qwen3
+from ..families.shared.dense import CONTRACT, hidden_per_head, tensors_below
 from ..family import Tensors
 from ..model_config import ModelConfig
 from ..sounds.builder import SpeechBuilder
 from ..sounds.tensors import pair_tensors, table_spec
+from ..weights import roles
+from ..weights import speech_roles as speech
+from ..weights.spec import LinearSpec, VectorSpec
 
 MODEL_TYPE, ARCHITECTURE = "qwen3_tts", "Qwen3TTSForConditionalGeneration"
 TITLE = "Qwen3-TTS"

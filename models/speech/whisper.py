@@ -9,14 +9,14 @@ from typing import Any
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, encoder_layer, norm_weights
 from ..blocks.weights import Weight
-from ..common import speech_roles as roles
 from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.errors import CompileError
 from ..common.profiles import Profile
-from ..common.roles import HEAD
-from ..common.weight_spec import LinearSpec, VectorSpec
 from ..family import Tensors
 from ..sounds.tensors import attention_tensors, encoder_tensors, mlp_tensors, pair_tensors, sound_convs, table_spec
+from ..weights import speech_roles as roles
+from ..weights.roles import HEAD
+from ..weights.spec import LinearSpec, VectorSpec
 
 MODEL_TYPE, ARCHITECTURE = "whisper", "WhisperForConditionalGeneration"
 PREFILL_TOKENS = 4  # start, language, task, no timestamps

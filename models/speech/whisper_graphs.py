@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, WeightEntry
 
 from ..blocks.speech_layers import norm
-from ..common import speech_roles as roles
-from ..common.graph_values import Ref
 from ..common.profiles import Profile
-from ..common.roles import HEAD
+from ..graphs.values import Ref
 from ..sounds.builder import SpeechBuilder
+from ..weights import speech_roles as roles
+from ..weights.roles import HEAD
 from .whisper import WhisperConfig
 
 _HIDDEN = -65504.0  # in a mask: a row that a token does not see

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightEntry
 
-from ..common.checkpoint import Checkpoint
+from ..checkpoints.checkpoint import Checkpoint
 from ..common.profiles import Profile
-from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
+from ..weights.spec import LinearSpec, TensorSource, VectorSpec
 from .asked import Asked
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from tcim_lite.hmm.weight_format import GROUP
 
 from ..blocks.specs import specs_of
 from ..blocks.weights import Weight
-from ..common import encoder_roles as roles
 from ..common.config_keys import KeyValues
-from ..common.packing import is_quantized
 from ..common.profiles import Profile
-from ..common.roles import Role
-from ..common.weight_spec import LinearSpec
 from ..family import Tensors
+from ..weights import encoder_roles as roles
+from ..weights.packing import is_quantized
+from ..weights.roles import Role
+from ..weights.spec import LinearSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

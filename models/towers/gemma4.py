@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..common import encoder_roles as roles
 from ..family import Tensors
 from ..tower_kinds.pooled.tower import PooledTower
+from ..weights import encoder_roles as roles
 
 _TOWER = "model.vision_tower"
 _LAYER = f"{_TOWER}.encoder.layers.{{layer}}"

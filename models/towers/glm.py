@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..blocks.encoder import Norm
-from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
-from ..common.roles import Role
 from ..family import Tensors
 from ..tower_kinds.grid.tower import GridTower
+from ..weights import encoder_roles as roles
+from ..weights.roles import Role
 
 _LAYER = "blocks.{layer}"
 _MODULES = {  # of a weight and a bias

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
-from ..common.roles import Role
 from ..family import Tensors
 from ..tower_kinds.strip.sizes import Form
 from ..tower_kinds.strip.tower import StripTower
+from ..weights import encoder_roles as roles
+from ..weights.roles import Role
 
 Pairs = Mapping[tuple[Role, Role], str]
 _ATTENTION: Pairs = {

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..blocks.encoder import Norm
-from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
 from ..family import Tensors
 from ..tower_kinds.grid.tower import GridTower
+from ..weights import encoder_roles as roles
 
 _TOWER = "vision_model"
 _LAYER = f"{_TOWER}.encoder.layers.{{layer}}"

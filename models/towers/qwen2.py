@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..blocks.encoder import Norm
-from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only, size
 from ..family import Tensors
+from ..weights import encoder_roles as roles
 from .qwen2_5 import QWEN2_5_VL
 
 _LAYER = "blocks.{layer}"

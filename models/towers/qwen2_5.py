@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..blocks.encoder import Norm
-from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
 from ..family import Tensors
 from ..tower_kinds.grid.tower import GridTower
+from ..weights import encoder_roles as roles
 
 _LAYER = "blocks.{layer}"
 _PARTS = {roles.UP: "weight", roles.UP_BIAS: "bias"}

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..blocks.encoder import Norm
-from ..common import encoder_roles as roles
 from ..common.config_keys import Key, Only
-from ..common.roles import Role
 from ..family import Tensors
 from ..tower_kinds.grid.tower import GridTower
+from ..weights import encoder_roles as roles
+from ..weights.roles import Role
 from .qwen2_5 import QWEN2_5_VL
 
 _LAYER, _STACK = "blocks.{layer}", "deepstack_merger_list.{layer}"

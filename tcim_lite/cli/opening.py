@@ -127,9 +127,9 @@ def _check_devices(args: argparse.Namespace, package: Package) -> None:
 
 
 def _compiled(args: argparse.Namespace, path: Path, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Path:
+    from ..models.checkpoints.hub import download, is_hub_name
     from ..models.common.errors import CompileWarning
     from ..models.compiler.cache import cached_package, fitting
-    from ..models.hub import download, is_hub_name
 
     label = None
     if path.suffix in (".hmm", ".hmms", ".hmw"):

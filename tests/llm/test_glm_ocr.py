@@ -15,8 +15,8 @@ from tcim_lite.cli import main
 from tcim_lite.errors import ArgumentError
 from tcim_lite.llm import cache_names, lanes_of, load_pair
 from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.common.matrix import PairsApart
 from tcim_lite.models.families import FAMILIES, read_config
+from tcim_lite.models.weights.matrix import PairsApart
 
 SIZES = {"prefill_length": 16, "context_length": 64}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tcim_lite.runtime as rt
-from tcim_lite.models.common.checkpoint import Checkpoint
+from tcim_lite.models.checkpoints.checkpoint import Checkpoint
 from tcim_lite.models.common.errors import CompileError, CompileWarning
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.onnx import onnx_bytes

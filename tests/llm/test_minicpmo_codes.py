@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tcim_lite.models.common.checkpoint import Checkpoint
+from tcim_lite.models.checkpoints.checkpoint import Checkpoint
 from tcim_lite.models.common.errors import CheckpointError
 from tcim_lite.models.speech import minicpmo_networks as networks
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from llm_packages import DEMO_CHECKPOINT, WITHOUT_AXES, LoadedPackage, compile_package, encoded_prompts
 
-from tcim_lite.models.common.packing import dequantize
 from tcim_lite.models.common.profiles import profile_for
-from tcim_lite.models.common.quantize import QUANTIZERS
 from tcim_lite.models.families import FAMILIES
+from tcim_lite.models.weights.packing import dequantize
+from tcim_lite.models.weights.quantize import QUANTIZERS
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
 transformers = pytest.importorskip("transformers", reason="the oracle needs transformers")

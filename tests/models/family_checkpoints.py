@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from tcim_lite.models.common import roles
 from tcim_lite.models.families import FAMILIES, read_config
+from tcim_lite.models.weights import roles
 
 Tensors = dict[str, np.ndarray]
 

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tcim_lite.models.common.checkpoint import Checkpoint, config_of
+from tcim_lite.models.checkpoints.checkpoint import Checkpoint, config_of
 from tcim_lite.models.common.errors import CheckpointError, CompileError
 
 NAME = "model.layers.1.mlp.up_proj.weight"

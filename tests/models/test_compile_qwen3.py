@@ -16,8 +16,8 @@ import pytest
 
 from tcim_lite.hmm import read
 from tcim_lite.models.common.errors import CheckpointError, CompileError, CompileWarning
-from tcim_lite.models.common.packing import dequantize, unpack
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.weights.packing import dequantize, unpack
 
 Make = Callable[..., Path]
 QUANTS = ("w4a8h0_ssfp", "w8a8h1_sefp", "mxfp4a8", "float16", "float32")

@@ -14,8 +14,8 @@ from tcim_lite import _core
 from tcim_lite.hmm import Container, Split, read
 from tcim_lite.hmm.parts import CARRIED
 from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.common.packing import unpack
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.weights.packing import unpack
 
 Make = Callable[..., Path]
 QUANTS = ("w4a8h0_ssfp", "w8a8h1_sefp", "mxfp4a8", "float16", "float32")

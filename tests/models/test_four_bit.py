@@ -13,11 +13,11 @@ from family_checkpoints import Tensors, family_config, family_tensors
 from safetensors.numpy import save_file
 
 from tcim_lite.hmm import read
-from tcim_lite.models.common.checkpoint import Checkpoint
+from tcim_lite.models.checkpoints.checkpoint import Checkpoint
+from tcim_lite.models.checkpoints.four_bit import FourBitCheckpoint, four_bit_scheme
 from tcim_lite.models.common.errors import CheckpointError, CompileError
-from tcim_lite.models.common.four_bit import FourBitCheckpoint, four_bit_scheme
-from tcim_lite.models.common.packing import unpack
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.weights.packing import unpack
 
 SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
 # Groups of 128 need inputs in multiples of it.

@@ -12,9 +12,9 @@ import pytest
 from family_checkpoints import family_config, family_tensors, write_family
 from gguf_files import add_key, add_tensor, gguf, gguf_tensors, metadata_of, raw_gguf, text, write_gguf
 
+from tcim_lite.models.checkpoints.gguf import GgufCheckpoint
 from tcim_lite.models.common.errors import CheckpointError, CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
-from tcim_lite.models.gguf import GgufCheckpoint
 
 Type = gguf.GGMLQuantizationType
 SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}

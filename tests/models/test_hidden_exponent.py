@@ -19,8 +19,8 @@ import tcim_lite.runtime as rt
 from tcim_lite.cli import main
 from tcim_lite.hmm import read
 from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.common.hidden_exponent import codes_of, decode, encode
-from tcim_lite.models.reference import Reference, ReferenceCache
+from tcim_lite.models.reference.model import Reference, ReferenceCache
+from tcim_lite.models.weights.hidden_exponent import codes_of, decode, encode
 
 Make = Callable[..., Path]
 TOKENS = [5, 81, 0, 33, 7, 7, 60]

@@ -14,9 +14,9 @@ from safetensors.numpy import save_file
 
 from tcim_lite import hmm
 from tcim_lite.models.common.errors import CheckpointError, CompileError
-from tcim_lite.models.common.packing import unpack
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES, read_config
+from tcim_lite.models.weights.packing import unpack
 
 CONFIG = FAMILIES["gpt_oss"].tiny_config
 CODED = {**CONFIG, "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tcim_lite.models.common.packed_rows import packed_rows
-from tcim_lite.models.common.packing import pack as pack_weight
-from tcim_lite.models.common.quantize import RANDOM_CODES
+from tcim_lite.models.weights.packed_rows import packed_rows
+from tcim_lite.models.weights.packing import pack as pack_weight
+from tcim_lite.models.weights.quantize import RANDOM_CODES
 
 INPUTS, OUTPUTS = 128, 83
 CUTS = [

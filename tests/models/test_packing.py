@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tcim_lite.hmm import packed_bytes
-from tcim_lite.models.common.packing import DTYPES, block_bytes, pack, unpack
+from tcim_lite.models.weights.packing import DTYPES, block_bytes, pack, unpack
 
 E2M1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]  # by nibble, doubled
 

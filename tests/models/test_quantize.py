@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tcim_lite.models.common.packing import dequantize
-from tcim_lite.models.common.quantize import quantize_mxfp4, quantize_w4, quantize_w8, w4_candidates
+from tcim_lite.models.weights.packing import dequantize
+from tcim_lite.models.weights.quantize import quantize_mxfp4, quantize_w4, quantize_w8, w4_candidates
 
 
 def slow_w8(group: np.ndarray) -> tuple[list[int], int]:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tcim_lite.models.families import FAMILIES
-from tcim_lite.models.reference import Reference, ReferenceCache
-from tcim_lite.models.reference_arithmetic import quantize_activations
+from tcim_lite.models.reference.arithmetic import quantize_activations
+from tcim_lite.models.reference.model import Reference, ReferenceCache
 
 Make = Callable[..., Path]
 TOKENS = [int(token) for token in np.random.default_rng(1).integers(0, 83, 40)]

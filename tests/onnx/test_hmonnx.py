@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
 from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.common.packing import dequantize
-from tcim_lite.models.common.quantize import quantize_w8
 from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.weights.packing import dequantize
+from tcim_lite.models.weights.quantize import quantize_w8
 
 DOMAIN = "ai.houmo.xh2a"
 RNG = np.random.default_rng(25)

@@ -20,7 +20,7 @@ import speech_networks as networks
 from safetensors.torch import save_file
 from zoo.build import float32_bounds
 
-from tcim_lite.models.common.checkpoint import Checkpoint
+from tcim_lite.models.checkpoints.checkpoint import Checkpoint
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.onnx import onnx_bytes

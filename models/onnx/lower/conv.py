@@ -10,7 +10,7 @@ import numpy as np
 
 from tcim_lite.hmm.weight_format import GROUP, PACKED_CONV_OUTPUTS, PACKED_CONV_PIXELS, PACKED_CONV_TERMS
 
-from ...common.packing import is_quantized
+from ...weights.packing import is_quantized
 from ..emit import Tensor
 from ..table import Call, Constant, lowers
 from .elementwise import binary

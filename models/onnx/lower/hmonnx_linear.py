@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...common.packing import dequantize, is_quantized
+from ...weights.packing import dequantize, is_quantized
 from ..emit import GROUP, Tensor
 from ..table import Call, Constant, lowers
 from .hmonnx_ops import DOMAIN

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ...common.packing import is_quantized
+from ...weights.packing import is_quantized
 from ..emit import GROUP, Tensor
 from ..network import OWN
 from ..table import Call, Constant, Operand, lowers

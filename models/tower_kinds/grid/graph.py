@@ -13,10 +13,10 @@ from tcim_lite.image_grid import patch_places, windows_of
 
 from ...blocks.encoder import EncoderPart, Windows
 from ...blocks.merger import GatedMerger, Merger
-from ...common import encoder_roles as roles
-from ...common.encoder_builder import EncoderBuilder
-from ...common.graph_values import Ref
 from ...common.profiles import Profile
+from ...graphs.encoder_builder import EncoderBuilder
+from ...graphs.values import Ref
+from ...weights import encoder_roles as roles
 from .sizes import GridSizes
 
 # Computed for the image size of the graph: rows and columns of the patches, and which windows come first.

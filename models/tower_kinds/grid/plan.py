@@ -20,13 +20,13 @@ from ...blocks import Deepstack
 from ...blocks.merger import GatedMerger
 from ...blocks.specs import specs_of, table_spec
 from ...blocks.weights import Weight
-from ...common import encoder_roles as roles
 from ...common.errors import CompileError
 from ...common.package import VISION_SIZES
 from ...common.profiles import Profile
 from ...common.rope import rope_table
-from ...common.weight_spec import LinearSpec, TensorSource, VectorSpec
 from ...model_config import ModelConfig
+from ...weights import encoder_roles as roles
+from ...weights.spec import LinearSpec, TensorSource, VectorSpec
 from ..asked import DEFAULT, Asked
 from ..sizes import patch_kernel
 from .graph import GridSpec, build_grid

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...blocks.encoder import EncoderAttention, EncoderMlp, Norm
 from ...blocks.merger import GatedMerger, Merger
-from ...common import encoder_roles as roles
 from ...common.errors import CompileError
+from ...weights import encoder_roles as roles
 from ..sizes import TowerSizes
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...common.checkpoint import Checkpoint
+from ...checkpoints.checkpoint import Checkpoint
+from ...checkpoints.language_tensors import PROJECTORS, VISION
 from ...common.errors import CheckpointError
-from ...common.language_tensors import PROJECTORS, VISION
 
 _PROJECTOR = "projector."
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tcim_lite.hmm import Graph, WeightEntry
 
-from ...common import encoder_roles as roles
-from ...common.encoder_builder import EncoderBuilder
-from ...common.graph_values import Ref
 from ...common.profiles import Profile
-from ...common.roles import ones
+from ...graphs.encoder_builder import EncoderBuilder
+from ...graphs.values import Ref
+from ...weights import encoder_roles as roles
+from ...weights.roles import ones
 from .sizes import PooledSizes
 
 OUTPUT = "image_embeds"

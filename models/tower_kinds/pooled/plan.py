@@ -14,11 +14,11 @@ from tcim_lite.hmm import Graph, WeightEntry
 
 from ...blocks.specs import specs_of
 from ...blocks.weights import Weight
-from ...common import encoder_roles as roles
 from ...common.profiles import Profile
-from ...common.roles import ones
 from ...common.rope import rope_table
-from ...common.weight_spec import LinearSpec, TensorSource, VectorSpec
+from ...weights import encoder_roles as roles
+from ...weights.roles import ones
+from ...weights.spec import LinearSpec, TensorSource, VectorSpec
 from ..asked import Asked
 from .graph import COS, FACTORS, PLACES, SHIFT, SIN, build_pooled
 from .sizes import PooledSizes

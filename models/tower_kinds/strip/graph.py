@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tcim_lite.hmm import Graph, Role, WeightEntry
 
 from ...blocks.encoder import EncoderPart, Windows
-from ...common import encoder_roles as roles
-from ...common.encoder_builder import EncoderBuilder
-from ...common.graph_values import Ref
 from ...common.profiles import Profile
+from ...graphs.encoder_builder import EncoderBuilder
+from ...graphs.values import Ref
+from ...weights import encoder_roles as roles
 from .sizes import WINDOW, Form, StripSizes
 
 

@@ -14,10 +14,10 @@ from tcim_lite.hmm import Graph, WeightEntry
 
 from ...blocks.specs import specs_of, table_spec
 from ...blocks.weights import Weight
-from ...common import encoder_roles as roles
 from ...common.errors import CompileError
 from ...common.profiles import Profile
-from ...common.weight_spec import LinearSpec, TensorSource, VectorSpec
+from ...weights import encoder_roles as roles
+from ...weights.spec import LinearSpec, TensorSource, VectorSpec
 from ..asked import Asked
 from ..sizes import patch_kernel
 from .graph import build_strip

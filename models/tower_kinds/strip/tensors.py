@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.checkpoint import FLOATS, Checkpoint
+from ...checkpoints.checkpoint import FLOATS, Checkpoint
+from ...checkpoints.language_tensors import STRIPS
 from ...common.errors import CheckpointError
-from ...common.language_tensors import STRIPS
 
 
 class StripTensors(Checkpoint):

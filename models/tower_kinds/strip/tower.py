@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...common.checkpoint import Checkpoint
+from ...checkpoints.checkpoint import Checkpoint
 from ...common.config_keys import Key, Only, read_keys
 from ...common.config_rules import vision_config
-from ...common.roles import Role
 from ...family import Tensors
 from ...model_config import ModelConfig
+from ...weights.roles import Role
 from ..asked import Asked
 from .plan import StripPlan, strip_plan
 from .sizes import Form, StripSizes

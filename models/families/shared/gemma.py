@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...common.config_keys import Key, Only, size
+from ...common.config_rules import Windows, sliding_layers, windows_in
+from ...common.errors import CompileError
+from ...family import Tensors
+from ...weights import roles
 from . import dense
-from .common import roles
-from .common.config_keys import Key, Only, size
-from .common.config_rules import Windows, sliding_layers, windows_in
-from .common.errors import CompileError
-from .family import Tensors
 
 # Files leave out what is the default of transformers, sizes too.
 KEYS: tuple[Key | Only, ...] = (

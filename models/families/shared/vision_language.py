@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...contract import Port
 from . import dense
-from .contract import Port
 
 # Names and order of the vendor's exports, one of them misspelt; its exporter knows the other spelling too.
 CONTRACT = replace(

@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.errors import CheckpointError
 from .checkpoint import Checkpoint
-from .errors import CheckpointError
 
 # As gpt-oss, Qwen3.5 and Qwen3-VL have them.
 Packing: TypeAlias = Literal["turns", "rows", "columns"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .graph_values import GraphValues, Ref
+from .values import GraphValues, Ref
 
 
 class GraphMoves(GraphValues):

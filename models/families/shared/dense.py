@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .common import roles
-from .common.config_keys import Key, Only
-from .contract import Contract, Port
-from .family import Tensors
+from ...common.config_keys import Key, Only
+from ...contract import Contract, Port
+from ...family import Tensors
+from ...weights import roles
 
 
 def hidden_per_head(values: Mapping[str, Any]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .common.packing import unpack
+from ..weights.packing import unpack
 
 _F32 = np.float32
 _GROUP = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .graph_values import Ref
+from .values import Ref
 
 
 @dataclass(frozen=True, slots=True)

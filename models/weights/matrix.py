@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm.weight_format import GROUP
 
-from .checkpoint import TensorStore
-from .four_bit import FourBitCheckpoint
+from ..checkpoints.checkpoint import TensorStore
+from ..checkpoints.four_bit import FourBitCheckpoint
 from .packing import BLOCK
 
 

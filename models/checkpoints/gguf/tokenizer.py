@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..common.errors import CheckpointError, CompileWarning
+from ...common.errors import CheckpointError, CompileWarning
 
 # Kinds of tokens.
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6

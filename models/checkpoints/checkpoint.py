@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tcim_lite.hmm.foreign import describe_foreign
 from tcim_lite.hmm.layout import MAGIC_MODEL, MAGIC_WEIGHTS
 
-from .errors import CheckpointError, need_extra
+from ..common.errors import CheckpointError, need_extra
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import CheckpointError, need_extra
+from ...common.errors import CheckpointError, need_extra
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

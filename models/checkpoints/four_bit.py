@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm.weight_format import GROUP
 
+from ..common.errors import CheckpointError, CompileError
 from .checkpoint import Checkpoint
-from .errors import CheckpointError, CompileError
 from .packed_experts import METHOD as MXFP4
 
 METHODS = ("gptq", "awq")

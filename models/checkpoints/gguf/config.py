@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import CheckpointError
-from ..common.rope import inverse_frequencies
-from ..families import FAMILIES
-from ..family import Family
+from ...common.errors import CheckpointError
+from ...common.rope import inverse_frequencies
+from ...families import FAMILIES
+from ...family import Family
 
 # Tensors [head_dim / 2] by which the frequencies are divided: always, or in a long and in a short context.
 _ALWAYS, _LONG, _SHORT = ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")

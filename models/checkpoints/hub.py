@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .common.errors import CheckpointError, need_extra
+from ..common.errors import CheckpointError, need_extra
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 # What the compiler reads: no weights in other formats, no pictures.

@@ -13,8 +13,8 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .checkpoint import TensorStore
-from .four_bit import FourBitCheckpoint
+from ..checkpoints.checkpoint import TensorStore
+from ..checkpoints.four_bit import FourBitCheckpoint
 from .matrix import (
     Alternating,
     CodeMatrix,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...contract import Port
 from . import dense
-from .contract import Port
 
 # Programs find the first input by this name. The exporter's head takes the last element of the batch, not of the rows.
 CONTRACT = replace(

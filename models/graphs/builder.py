@@ -14,11 +14,11 @@ import numpy as np
 
 from tcim_lite.hmm import WeightEntry
 
-from .graph_moves import GraphMoves
-from .graph_values import Ref
-from .profiles import DEFAULT_ACTIVATIONS
-from .quantize import QUANTIZERS
+from ..common.profiles import DEFAULT_ACTIVATIONS
+from ..weights.quantize import QUANTIZERS
+from .moves import GraphMoves
 from .slot import Slot
+from .values import Ref
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import CheckpointError
+from ...common.errors import CheckpointError
 from .config import ROPE_FACTORS, config_json, family_of
 from .file import MAGIC, open_parts
 from .tokenizer import tokenizer_files
@@ -62,7 +62,7 @@ class _Tensor(NamedTuple):
 
 
 class GgufCheckpoint:
-    """As `common.checkpoint.Checkpoint`, of a GGUF file or of the parts it was split into."""
+    """As `checkpoint.Checkpoint` of Hugging Face, of a GGUF file or of the parts it was split into."""
 
     def __init__(self, path: Path) -> None:
         """Reads metadata and tensor tables, no tensor.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .graph_builder import GraphBuilder
-from .graph_values import Ref
+from .builder import GraphBuilder
+from .values import Ref
 
 
 class EncoderBuilder(GraphBuilder):

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import read
 
-from .blocks import Attention, LayerScale, Mlp, MlpAndExperts, Moe, PerLayerInput
-from .common import roles
-from .common.graph_builder import Clamp, Gelu
-from .common.hidden_exponent import codes_of
-from .common.roles import Role
-from .families import read_config
-from .reference_arithmetic import (
+from ..blocks import Attention, LayerScale, Mlp, MlpAndExperts, Moe, PerLayerInput
+from ..families import read_config
+from ..graphs.builder import Clamp, Gelu
+from ..weights import roles
+from ..weights.hidden_exponent import codes_of
+from ..weights.roles import Role
+from .arithmetic import (
     Array,
     Floats,
     attend,

@@ -1,0 +1,1 @@
+"""What several families share: keys, tensors, graph inputs, and tiny configs for tests."""

@@ -1,0 +1,1 @@
+"""A plain numpy model of a compiled package, the oracle of the tests, and its arithmetic."""
