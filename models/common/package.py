@@ -39,9 +39,13 @@ EMBEDDING_SUFFIXES = (".bin", ".pt")
 TOKENIZER_DIR = Path("tokenizer")
 HF_CONFIG_DIR = EMBEDDING.with_name("hf_config")  # where some programs of the vendor look for the same files
 LAYER_TABLE = EMBEDDING.with_name("per_layer_input_embedding")  # without suffix
-VISION_SIZES = EMBEDDING.with_name("mineru_visual_buckets.json")  # of the images that vision graphs are for
 # Of a disk, of the user, and of the process (`ulimit -f`).
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def vision_sizes(model: str) -> Path:
+    """Where programs for a model find the sizes of the images that its vision graphs are for."""
+    return EMBEDDING.with_name(f"{model}_visual_buckets.json")
 
 
 def files_in(folder: Path) -> tuple[Path, ...]:
@@ -96,7 +100,8 @@ def staged_package(output: Path, owned: re.Pattern[str], *, of_a_network: bool =
 
 
 def _embeddings_in(output: Path) -> Iterator[Path]:
-    yield from (LAYER_TABLE.with_suffix(".pt"), VISION_SIZES)
+    yield LAYER_TABLE.with_suffix(".pt")
+    yield from (path.relative_to(output) for path in output.glob(str(vision_sizes("*"))))
     for suffix in EMBEDDING_SUFFIXES:
         yield EMBEDDING.with_suffix(suffix)
         for first, second in ROLE_EMBEDDINGS.values():

@@ -65,6 +65,6 @@ QWEN2_VL = replace(
         (1036, 392),
     ),
     file_end="_{height}x{width}",
-    lists_sizes=True,
+    lists_sizes="mineru",
     tiny={"depth": 3, "embed_dim": 64, "num_heads": 2, "mlp_ratio": 3, "hidden_size": 384, "patch_size": 8},
 )

@@ -21,7 +21,7 @@ from ...blocks.merger import GatedMerger
 from ...blocks.specs import specs_of, table_spec
 from ...blocks.weights import Weight
 from ...common.errors import CompileError
-from ...common.package import VISION_SIZES
+from ...common.package import vision_sizes
 from ...common.profiles import Profile
 from ...common.rope import rope_table
 from ...model_config import ModelConfig
@@ -102,7 +102,7 @@ class GridPlan:
         facts = ("patch_size", "spatial_merge_size", "temporal_patch_size")
         # The first of the sizes is for all other images.
         found = {"buckets": sizes[1:], "fallback_bucket": sizes[0], **{key: self.config[key] for key in facts}}
-        return {VISION_SIZES: found}
+        return {vision_sizes(self.config.tower.lists_sizes): found}
 
     def _pixels(self, spec: GridSpec) -> tuple[int, int]:
         """Height and width of the images."""

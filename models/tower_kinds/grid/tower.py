@@ -65,7 +65,7 @@ class GridTower:
         gears: Of one that takes any image, in tokens, unless the user says otherwise.
         sizes: Of one that takes cut images, height and width in pixels, likewise.
         file_end: What names of graphs for images of one size end in, with the size and the frames of a patch in it.
-        lists_sizes: Programs look for a file that lists them.
+        lists_sizes: The model whose programs look for a file that lists them; empty for none.
         usual_keys: Makes the keys of the others of a `vision_config` that spells them in another way.
         tiny: A `vision_config` for tests, of a model that is as wide as the family's tiny one.
     """
@@ -84,7 +84,7 @@ class GridTower:
     gears: tuple[int, ...] = ()
     sizes: tuple[tuple[int, int], ...] = ()
     file_end: str = ""
-    lists_sizes: bool = False
+    lists_sizes: str = ""
     steepness: float = 1.0
     usual_keys: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     framed: bool = True
