@@ -56,6 +56,47 @@ def test_the_quantiser_is_imported_but_not_used():
     assert "ImportError: cannot import 'create_quant_config': xhquant quantises models" in done.stderr
 
 
+def run_program(program, *path):
+    code = f"import sys; sys.path += {[str(entry) for entry in path]!r}\n{program}"
+    return subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("import tcim; tcim.build('model.onnx')", "ImportError: cannot import 'build'"),
+        ("from tcim import build", "ImportError: cannot import 'build'"),
+        ("from tcim import frontend", "ImportError: cannot import 'frontend'"),
+        ("import tcim.frontend.onnx", "ModuleNotFoundError: No module named 'tcim.frontend'"),
+        ("from tcim.test_utils import bench", "ImportError: cannot import name 'bench'"),
+        ("import tcim.test_utils.bench", "ModuleNotFoundError: No module named 'tcim.test_utils.bench'"),
+    ],
+)
+def test_programs_that_build_models_are_told_what_to_do(program, says):
+    done = run_program(program)
+    assert done.returncode == 1
+    assert says in done.stderr
+    if "from tcim.test_utils" not in program:
+        assert "tcim is the vendor's compiler, which is not emulated; compile the checkpoint" in done.stderr
+
+
+def test_the_compiler_is_there_for_what_only_looks():
+    looks = "import tcim; from tcim import test_utils; print(test_utils.__name__, hasattr(tcim, '__all__'))"
+    assert run_program(looks).stdout == "tcim.test_utils False\n"
+    looks = "import tcim; from tcim import test_utils; print(test_utils.__name__, hasattr(tcim, '__all__'))"
+    assert run_program(looks).stdout == "tcim.test_utils False\n"
+
+
+def test_a_real_compiler_goes_first(tmp_path):
+    (tmp_path / "tcim").mkdir()
+    (tmp_path / "tcim" / "__init__.py").write_text("from .parts import build\n")
+    (tmp_path / "tcim" / "parts.py").write_text("def build(): return 'real'\n")
+    done = run_program("import tcim, tcim.parts; print(tcim.build(), tcim.parts.__name__)", tmp_path)
+    assert done.stdout == "real tcim.parts\n", done.stderr
+    done = run_program("import tcim.missing", tmp_path)
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'tcim.missing'\n")
+
+
 HOLDER = """
 import sys
 from tcim.test_utils.utils import DeviceLock

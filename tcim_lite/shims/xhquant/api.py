@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from tcim_lite.no_compiler import INSTEAD
+
 __all__ = ["HMONNXInference"]
 
-_WHY = (
-    "xhquant quantises models for the vendor's compiler, which is not emulated; compile the checkpoint or the ONNX "
-    "file with `tcim-lite compile`, and run only the program that loads the result"
-)
+_WHY = f"xhquant quantises models for the vendor's compiler, {INSTEAD}"
 
 
 class HMONNXInference:
