@@ -1,13 +1,15 @@
 """Image inputs: uint8 YUV, which the chip's resizer turns into what a network reads. Its arithmetic is a guess.
 
 Each plane is resized bilinearly (half pixels, corners not aligned), then Y, U and V become colours, which are limited
-to 0..255 and not rounded; then (colour - mean) / deviation. Y has 16 to 235, U and V 16 to 240 (video range).
+to 0..255 and not rounded; then (colour - mean) / deviation. Y, U and V have 0 to 255, as the vendor's programs write
+them; where `Matrix.video` says so, Y has 16 to 235, U and V 16 to 240.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +20,25 @@ from .network import Port
 
 # Luma rows and columns to a chroma sample; none for YUV400.
 FORMATS = {"YUV400": None, "YUV420SP": (2, 2), "YUV422SP": (1, 2), "YUV444SP": (1, 1)}
-# Shares of red and blue in the luma.
-MATRICES = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
+
+
+class Matrix(NamedTuple):
+    """How colours become Y, U and V: the shares of red and blue in Y, and whether the range is that of video."""
+
+    red: float
+    blue: float
+    video: bool = False
+
+
+MATRICES = {
+    "bt601": Matrix(0.299, 0.114), "bt709": Matrix(0.2126, 0.0722),
+    "bt601-video": Matrix(0.299, 0.114, True), "bt709-video": Matrix(0.2126, 0.0722, True),
+}  # fmt: skip
 NO_RESIZER, DYNAMIC, STATIC = 0, 1, 3  # the vendor's resizer_mode
 _CENTRED = 1  # the vendor's padding_mode: how its programs place the part of a dynamic image
 CROP_NUMBERS = 10
-_MAX_HEIGHT = 4096
-_MAX_WIDTH = {STATIC: 1024, DYNAMIC: 4096}
+_MOST = 4096
+_WIDE, _WIDE_STEP = 2048, 32  # wider images have a width that is a multiple of this
 _SCALES = (1 / 32, 16)
 
 
@@ -35,9 +49,10 @@ class ImageInput:
     Attributes:
         format: One of `FORMATS`; U and V alternate behind all of Y.
         height: Rows of the image, even; 4096 at most.
-        width: Columns, even; 1024 at most, with `dynamic` 4096.
-        dynamic: The part of the image, and where it goes, is an input of each run (mode 1); else the whole image fills
-            the network's input (mode 3).
+        width: Columns, even; 4096 at most, and a multiple of 32 above 2048.
+        dynamic: The part of the image, and where it goes, is an input of each run (mode 1); else `part` fills the
+            network's input (mode 3).
+        part: y, x, height and width of the part of a static image, all even; None: the whole image.
         matrix: One of `MATRICES`.
         mean: Of the network's channels, from 0 to 255.
         deviation: Likewise.
@@ -49,6 +64,7 @@ class ImageInput:
     height: int
     width: int
     dynamic: bool = False
+    part: tuple[int, int, int, int] | None = None
     matrix: str = "bt601"
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     deviation: tuple[float, float, float] = (1.0, 1.0, 1.0)
@@ -60,19 +76,31 @@ class ImageInput:
         for what, value, known in (("format", self.format, FORMATS), ("matrix", self.matrix, MATRICES)):
             if value not in known:
                 raise CompileError(f"image {what} {value!r}; choose from {', '.join(known)}")
-        most = _MAX_WIDTH[self.mode]
-        fits = 2 <= self.height <= _MAX_HEIGHT and 2 <= self.width <= most
-        if not fits or self.height % 2 or self.width % 2:
+        fits = 2 <= self.height <= _MOST and 2 <= self.width <= _MOST
+        step = _WIDE_STEP if self.width > _WIDE else 2
+        if not fits or self.height % 2 or self.width % step:
             raise CompileError(
-                f"an image of {self.height} rows and {self.width} columns; expected even numbers up to {_MAX_HEIGHT} "
-                f"and {most}" + ("" if self.dynamic else f", with a dynamic crop {_MAX_WIDTH[DYNAMIC]}")
+                f"an image of {self.height} rows and {self.width} columns; expected even numbers up to {_MOST}, and a "
+                f"multiple of {_WIDE_STEP} for more than {_WIDE} columns"
             )
+        if self.part is not None:
+            self._check_part(*self.part)
         if not all(np.isfinite([*self.mean, *self.deviation])) or min(self.deviation) <= 0:
             raise CompileError(
                 f"means {self.mean} and deviations {self.deviation}: expected numbers, the latter above 0"
             )
         if min(self.fill) < 0 or max(self.fill) > 255:
             raise CompileError(f"fill {self.fill}: expected 0 to 255")
+
+    def _check_part(self, y: int, x: int, height: int, width: int) -> None:
+        if self.dynamic:
+            raise CompileError("a part of the image that is fixed, and a dynamic crop: expected one of them")
+        inside = 0 <= y <= y + height <= self.height and 0 <= x <= x + width <= self.width
+        if not inside or min(height, width) < 2 or any(number % 2 for number in (y, x, height, width)):
+            raise CompileError(
+                f"the part {y},{x},{height},{width} (y, x, height, width) of an image of {self.height} rows and "
+                f"{self.width} columns: expected even numbers inside it"
+            )
 
     @property
     def mode(self) -> int:
@@ -92,19 +120,22 @@ class ImageInput:
             "data_format": "BGR" if self.swap else "RGB", "mean": list(self.mean), "std": list(self.deviation),
             "resize_type": int(self.dynamic),  # 1: the part of the image keeps its shape, with a border around it
             "padding_mode": _CENTRED, "padding_values": list(self.fill), "matrix": self.matrix,
-            "resizer": {"toYUV_format": self.format, "resizer_input_size": [self.height, self.width]},
+            "resizer": {
+                "toYUV_format": self.format, "resizer_input_size": [self.height, self.width],
+                **({} if self.part is None else {"resizer_crop": list(self.part)}),
+            },
         }  # fmt: skip
 
     def colours(self) -> NDArray[np.float32]:
         """[3, 6] of the network's channels: weights of Y, U and V and an offset, a factor and an addend."""
-        red, blue = MATRICES[self.matrix]
+        red, blue, video = MATRICES[self.matrix]
         green = 1 - red - blue
-        luma, chroma = 255 / 219, 255 / 224
+        luma, chroma, black = (255 / 219, 255 / 224, 16) if video else (1.0, 1.0, 0)
         if FORMATS[self.format] is None:
             chroma = 0.0
         u = np.array([0, -2 * (1 - blue) * blue / green, 2 * (1 - blue)]) * chroma
         v = np.array([2 * (1 - red), -2 * (1 - red) * red / green, 0]) * chroma
-        rows = np.stack([np.full(3, luma), u, v, -16 * luma - 128 * (u + v)], axis=1)
+        rows = np.stack([np.full(3, luma), u, v, -black * luma - 128 * (u + v)], axis=1)
         ends = np.stack([1 / np.array(self.deviation), -np.array(self.mean) / np.array(self.deviation)], axis=1)
         return np.concatenate([rows[::-1] if self.swap else rows, ends], axis=1).astype(np.float32)
 
@@ -126,7 +157,8 @@ def check(image: ImageInput, port: Port) -> None:
         raise CompileError(
             f"input '{port.name}' is {port.dtype} {list(shape)}; an image becomes float [N, 3, H, W]{turned}"
         )
-    for size, out in ((image.height, shape[2]), (image.width, shape[3])):
+    _, _, height, width = image.part or (0, 0, image.height, image.width)
+    for size, out in ((height, shape[2]), (width, shape[3])):
         if not image.dynamic and not _SCALES[0] <= out / size <= _SCALES[1]:
             raise CompileError(f"an image side of {size} to {out}: the resizer scales by 1/32 to 16")
 
@@ -139,7 +171,7 @@ def lower_image(image: ImageInput, port: Port, pixels: Tensor, crop: Tensor | No
     }  # fmt: skip
     operands: list[Tensor | int] = [pixels, emit.weight(image.colours(), "float32")]
     if crop is None:
-        what["crop"] = [0, 0, image.height, image.width, height, width, 0, 0, 0, 0]
+        what["crop"] = [*(image.part or (0, 0, image.height, image.width)), height, width, 0, 0, 0, 0]
     else:
         operands.append(crop)
     return emit.op("Resizer", operands, port.shape, what)

@@ -202,11 +202,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     network.add_argument(
         "--image-crop",
-        choices=("static", "dynamic"),
+        metavar="static|dynamic|Y,X,H,W",
         default="static",
-        help="dynamic: one more input says which part of the image",
+        help="which part of the image: the whole, this one, or what one more input says (dynamic)",
     )
-    network.add_argument("--image-matrix", choices=("bt601", "bt709"), default="bt601", help="from YUV to colours")
+    network.add_argument(
+        "--image-matrix",
+        choices=("bt601", "bt709", "bt601-video", "bt709-video"),
+        default="bt601",
+        help="from YUV to colours; video: Y has 16 to 235",
+    )
     network.add_argument(
         "--image-mean", metavar="R,G,B", default="0,0,0", help="means to subtract, for values of 0 to 255"
     )

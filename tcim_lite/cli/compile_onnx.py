@@ -112,12 +112,24 @@ def _image(text: str, args: argparse.Namespace) -> tuple[str, ImageInput]:
         height=int(parts[1]),
         width=int(parts[2]),
         dynamic=args.image_crop == "dynamic",
+        part=_part(args.image_crop),
         matrix=args.image_matrix,
         mean=_three(args.image_mean, "mean"),
         deviation=_three(args.image_std, "std"),
         swap=args.image_bgr,
         fill=(round(red), round(green), round(blue)),
     )
+
+
+def _part(text: str) -> tuple[int, int, int, int] | None:
+    """ "0,8,720,640"; None for `static` and `dynamic`."""
+    if text in ("static", "dynamic"):
+        return None
+    numbers = text.split(",")
+    if len(numbers) != 4 or not all(number.isdecimal() for number in numbers):
+        raise CompileError(f"--image-crop {text}: expected static, dynamic or Y,X,HEIGHT,WIDTH such as 0,8,720,640")
+    y, x, height, width = map(int, numbers)
+    return y, x, height, width
 
 
 def _three(text: str, what: str) -> tuple[float, float, float]:

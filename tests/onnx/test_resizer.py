@@ -34,9 +34,13 @@ def places(first, size, out):
 
 
 def colours(y, u, v, matrix):
-    """Video range to 0..255, [3, h, w]."""
-    kr, kb = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}[matrix]
-    y, u, v = (y - 16) / 219, (u - 128) / 224, (v - 128) / 224
+    """To 0..255, [3, h, w]."""
+    standard, _, video = matrix.partition("-")
+    kr, kb = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}[standard]
+    if video:
+        y, u, v = (y - 16) / 219, (u - 128) / 224, (v - 128) / 224
+    else:
+        y, u, v = y / 255, (u - 128) / 255, (v - 128) / 255
     r, b = y + 2 * (1 - kr) * v, y + 2 * (1 - kb) * u
     return np.clip(np.stack([r, (y - kr * r - kb * b) / (1 - kr - kb), b]) * 255, 0, 255)
 
@@ -76,7 +80,7 @@ def compiled(make_model, tmp_path):
     return compile_
 
 
-@pytest.mark.parametrize("matrix", ["bt601", "bt709"])
+@pytest.mark.parametrize("matrix", ["bt601", "bt709", "bt601-video", "bt709-video"])
 @pytest.mark.parametrize("form", STEPS)
 def test_static_images_equal_float64_arithmetic(compiled, form, matrix):
     module = compiled("--image", f"x={form},30,16", "--image-matrix", matrix)
@@ -89,6 +93,33 @@ def test_static_images_equal_float64_arithmetic(compiled, form, matrix):
     module.run(sync=True)
     wanted = np.abs(expected(image, 30, 16, form, matrix, (12, 20)))
     np.testing.assert_allclose(module.get_output("y").numpy()[0], wanted, atol=2e-5, rtol=0)
+
+
+def test_a_static_part_of_the_image_fills_the_input(compiled):
+    module = compiled("--image", "x=YUV420SP,30,16", "--image-crop", "4,2,20,12")
+    resizer = json.loads(module.get_custom_msg())["x"]["input_cfg"]["resizer"]
+    assert resizer == {"toYUV_format": "YUV420SP", "resizer_input_size": [30, 16], "resizer_crop": [4, 2, 20, 12]}
+    image = RNG.integers(0, 256, 30 * 16 * 3 // 2, dtype=np.uint8)
+    module.set_input("x", image[None])
+    module.run(sync=True)
+    wanted = expected(image, 30, 16, "YUV420SP", "bt601", (12, 20), (4, 2, 20, 12, 12, 20, 0, 0, 0, 0))
+    np.testing.assert_allclose(module.get_output("y").numpy()[0], np.abs(wanted), atol=2e-5, rtol=0)
+
+
+def test_an_image_that_the_host_converted_comes_back_as_it_was(compiled):
+    """Programs convert colours of 0 to 255 with BT.601 in full range."""
+    module = compiled("--image", "x=YUV420SP,12,20")
+    weights = [[0.299, 0.587, 0.114], [-0.169, -0.331, 0.5], [0.5, -0.419, -0.081]]
+    for _ in range(4):
+        colour = RNG.integers(0, 256, (3, 1, 1))
+        flat = np.tile(colour, (1, 12, 20))
+        y, u, v = np.rint(np.tensordot(weights, flat, 1) + np.reshape([0, 128, 128], (3, 1, 1))).clip(0, 255)
+        image = np.concatenate([y.ravel(), np.stack([u, v], -1)[::2, ::2].ravel()])
+        module.set_input("x", image.astype(np.float16)[None])  # as programs pass it
+        module.run(sync=True)
+        wanted = np.abs((flat - np.reshape(MEAN, (3, 1, 1))) / np.reshape(STD, (3, 1, 1)))
+        # Half a step of Y and of each of U and V, times 1.772 at most, and 0.3 by the three digits of the weights.
+        np.testing.assert_allclose(module.get_output("y").numpy()[0], wanted, atol=2.6 / min(STD), rtol=0)
 
 
 def test_a_dynamic_crop_is_the_last_input_and_differs_by_image_and_run(compiled):
@@ -141,7 +172,12 @@ def test_float16_networks_round_once(compiled):
     ("options", "text"),
     [
         (("--image", "x=YUV420SP,31,16"), "expected even numbers"),
-        (("--image", "x=YUV420SP,30,2000"), "expected even numbers up to 4096 and 1024, with a dynamic crop 4096"),
+        (("--image", "x=YUV420SP,30,4098"), "expected even numbers up to 4096"),
+        (("--image", "x=YUV420SP,30,2080,"), "expected INPUT=FORMAT,HEIGHT,WIDTH"),
+        (("--image", "x=YUV420SP,30,2050"), "a multiple of 32 for more than 2048 columns"),
+        (("--image", "x=YUV420SP,30,16", "--image-crop", "0,0,30"), "static, dynamic or Y,X,HEIGHT,WIDTH"),
+        (("--image", "x=YUV420SP,30,16", "--image-crop", "2,0,30,16"), "expected even numbers inside it"),
+        (("--image", "x=YUV420SP,30,16", "--image-crop", "0,1,20,12"), "expected even numbers inside it"),
         (("--image", "x=RGB,30,16"), "choose from YUV400"),
         (("--image", "z=YUV420SP,30,16"), "the model does not have"),
         (("--image", "x=YUV420SP,30"), "expected INPUT=FORMAT,HEIGHT,WIDTH"),
