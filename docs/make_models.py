@@ -60,7 +60,7 @@ These tests take the families from the records:
 | hidden states instead of logits, against transformers | `llm/test_hidden_states.py` |
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
 | Qwen3-Omni, against transformers | `llm/test_qwen3_omni.py` |
-| MiniCPM-o, Fun-Audio-Chat, against transformers and PyTorch | `llm/test_minicpmo.py`, `llm/test_funaudiochat.py` |
+| MiniCPM-o, Fun-Audio-Chat, against transformers and PyTorch | `llm/test_minicpmo.py`, `llm/test_funaudiochat*.py` |
 | forced aligner, GLM-ASR, against transformers | `llm/test_forced_aligner.py`, `llm/test_glm_asr.py` |
 | text to speech, against Qwen3 and Qwen3-Omni in transformers | `llm/test_qwen3_tts.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |

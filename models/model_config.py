@@ -65,16 +65,17 @@ class ModelConfig:
 
     `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
     the whole context; `rotary_dim` elements of a head turn, the first ones; `layer_heads` are the query heads of each
-    layer, where they are not `num_heads` in all; `axes` are what `Family.axes` reads;
-    `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding table and the
-    logits; `logit_cap` then makes c * tanh(x / c) of each; hidden states between blocks are `residual_scale` times
-    those of the checkpoint's arithmetic; each layer takes `layer_inputs` numbers of a token as inputs of its own;
-    `heads` make logits of the same row, all of them or the one that an input of the graph chooses, each with an
-    embedding table of its own; `speaker_size` is the length of rows for a model of speech, which two Linears make of
-    what the head reads; `input_size` is the length of a row of the graph's input and of these tables, where a Linear
-    makes hidden states of it; `classes` are those of a head that does not name the next token; graphs also return the
-    hidden states behind `hidden_after` layers, or for 0 the row of their input that the logits are of; rows of the
-    input are made of rows of `source_size` numbers or handed over (`blocks/mixed_input.py`).
+    layer, where they are not `num_heads` in all; `axes` are what `Family.axes` reads; `flags` holds the family's own
+    keys; `embedding_scale` and `logit_scale` multiply the embedding table and the logits; `logit_cap` then makes c *
+    tanh(x / c) of each; hidden states between blocks are `residual_scale` times those of the checkpoint's arithmetic;
+    each layer takes `layer_inputs` numbers of a token as inputs of its own; `heads` make logits of the same row, all of
+    them or the one that an input of the graph chooses, each with an embedding table of its own; `speaker_size` is the
+    length of rows for a model of speech, which two Linears make of what the head reads; `input_size` is the length of a
+    row of the graph's input and of these tables, where a Linear makes hidden states of it; `output_size` is that of a
+    row which a Linear makes, for the head, of what the final norm gives; `classes` are those of a head that does not
+    name the next token; graphs also return the hidden states behind `hidden_after` layers, or for 0 the row of their
+    input that the logits are of; rows of the input are made of rows of `source_size` numbers or handed over
+    (`blocks/mixed_input.py`).
     """
 
     family: Family
@@ -100,6 +101,7 @@ class ModelConfig:
     logit_scale: float = 1.0
     heads: int = 1
     input_size: int | None = None
+    output_size: int | None = None
     classes: int | None = None
     logit_cap: float | None = None
     residual_scale: float = 1.0

@@ -145,6 +145,8 @@ def test_a_mask_besides_the_lengths_hides_more(values, valid, kind, window, dtyp
     found = attend(model, *values, valid, mask)
     want = attend(attention(dtype, window, None, columns), *values, valid, np.where(own < 0, HIDDEN, mask))
     assert found.tobytes() == want.tobytes()
+    flat = attention(dtype, window, None, columns, mask_shape=(TOKENS, columns), besides=True)
+    assert attend(flat, *values, valid, mask.reshape(TOKENS, columns)).tobytes() == want.tobytes()
     if kind == "nothing":
         assert found.tobytes() == attend(attention(dtype, window), *values, valid).tobytes()
 
@@ -195,6 +197,10 @@ def test_what_a_mask_hides_is_not_read(values):
             r"'mask' .*\[1, 1, 4, 600\], expected .*\[1, 1, 5, 600\]",
         ),
         ({"columns": CONTEXT, "mask_shape": (TOKENS, CONTEXT)}, r"'mask' .*rank"),
+        (
+            {"columns": CONTEXT, "mask_shape": (TOKENS + 1, CONTEXT), "besides": True},
+            r"'mask' .*\[6, 600\], expected .*\[5, 600\]",
+        ),
     ],
 )
 def test_a_mask_that_does_not_fit_the_graph_is_refused(options, message):

@@ -19,7 +19,8 @@ def input_weights(config: ModelConfig) -> Iterator[Weight]:
     yield from mixed_input_weights(config)
     if config.input_size is not None:
         yield Weight(roles.INPUT_PROJECTION, (config.hidden_size,), config.input_size)
-        yield Weight(roles.INPUT_PROJECTION_BIAS, (config.hidden_size,))
+        if _has_input_bias(config):
+            yield Weight(roles.INPUT_PROJECTION_BIAS, (config.hidden_size,))
 
 
 def head_weights(config: ModelConfig, *, head: bool = True, norm: bool = True) -> Iterator[Weight]:
@@ -27,12 +28,16 @@ def head_weights(config: ModelConfig, *, head: bool = True, norm: bool = True) -
     scale = config.logit_scale / (config.logit_cap or 1.0)
     if norm:
         yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=scale if head else 1.0)
+    if head and config.output_size is not None:
+        yield Weight(roles.OUTPUT_PROJECTION, (config.output_size,), config.hidden_size)
     if head:
         rows: tuple[int, ...] = (config.head_outputs,)
         chosen = config.family.contract.head_number is not None
         if config.heads > 1 and not chosen:
             rows *= config.heads
-        yield Weight(roles.HEAD, rows, config.hidden_size, experts=config.heads if chosen else None)
+        yield Weight(
+            roles.HEAD, rows, config.output_size or config.hidden_size, experts=config.heads if chosen else None
+        )
     if (width := config.speaker_size) is not None:
         for pair, inputs in zip(roles.SPEAKER, (config.hidden_size, width), strict=True):
             yield Weight(pair[0], (width,), inputs)
@@ -45,7 +50,12 @@ def lower_input(part: GraphPart, x: Ref, given: Mapping[str, Ref]) -> Ref:
         return lower_mixed_input(part, x, given)
     if part.config.input_size is None:
         return x
-    return part.linear("input_projection", x, roles.INPUT_PROJECTION, bias=roles.INPUT_PROJECTION_BIAS)
+    bias = roles.INPUT_PROJECTION_BIAS if _has_input_bias(part.config) else None
+    return part.linear("input_projection", x, roles.INPUT_PROJECTION, bias=bias)
+
+
+def _has_input_bias(config: ModelConfig) -> bool:
+    return roles.INPUT_PROJECTION_BIAS in config.family.tensors
 
 
 def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None, mask: Ref | None = None) -> Ref:
@@ -55,6 +65,8 @@ def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None, mask: Re
     it several heads make [B, T, V, heads], or with `mask`, [1, T, heads, 1], the sum of each times its number.
     """
     name, config, builder = part.config.family.contract.output, part.config, part.builder
+    if config.output_size is not None:
+        normed = part.linear("output_projection", normed, roles.OUTPUT_PROJECTION)
     if number is None and config.heads > 1:
         side_by_side = part.linear(f"{name}.flat", normed, roles.HEAD)
         apart = builder.reshape(f"{name}.heads", side_by_side, (*normed.shape[:2], config.heads, config.head_outputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import shutil
 import struct
@@ -63,26 +64,26 @@ def write_embedding_pt(
 
     Several tables, which `binary` has one under the other, are ``{"0.weight": tensor, "1.weight": tensor, ...}``.
 
-    `names` are others, and the tables may lie in a dictionary `within` that of the file, or be a list that it calls
-    `listed`. One `bare` table lies in none.
+    `names` are others, of tables or vectors, and the tables may lie in a dictionary `within` that of the file, or be a
+    list that it calls `listed`. One `bare` table lies in none.
 
     Without torch, whose import takes seconds. The file is an archive of a pickle that names torch's classes, and of the
     plain values beside it, in a folder that is called like the file, which vendor code relies on.
     """
-    elements = sum(rows * cols for rows, cols in shapes)
+    elements = sum(map(math.prod, shapes))
     storage = b"ctorch\n" + _STORAGES[dtype] + b"\n"
     # Of a storage: (what it is, its class, its name in data/, where it was, elements). Of a tensor: (storage, first
     # element, shape, strides, requires_grad, hooks).
     persistent = b"(" + _text("storage") + storage + _text("0") + _text("cpu") + _number(elements) + b"tQ"
     tensors, items, first = b"", b"", 0
-    for number, (rows, cols) in enumerate(shapes):
-        sizes = _number(rows) + _number(cols) + b"\x86" + _number(cols) + _number(1) + b"\x86"
+    for number, shape in enumerate(shapes):
+        sizes = _numbers(shape) + _numbers([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
         named = _text(names[number] if names else "weight" if len(shapes) == 1 else f"{number}.weight")
         made = b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(first) + sizes
         made += b"\x89" + _ORDERED + b"tR"
         tensors += named + made + (b"q\x00s" if len(shapes) == 1 else b"s")
         items += made + b"a"
-        first += rows * cols
+        first += math.prod(shape)
     # Of one table: remembered as 0, and so the attribute is the same tensor.
     loaded = b"}" + tensors if len(shapes) > 1 else _ORDERED + tensors + b"}" + _text("weight") + b"h\x00sb"
     if within:
@@ -112,6 +113,11 @@ def write_embedding_pt(
 def _text(value: str) -> bytes:
     """As an operation of pickle, as `_number`."""
     return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def _numbers(values: Sequence[int]) -> bytes:
+    """A tuple of one or two."""
+    return b"".join(map(_number, values)) + {1: b"\x85", 2: b"\x86"}[len(values)]
 
 
 def _number(value: int) -> bytes:

@@ -225,7 +225,9 @@ def _slot(
     if contract.row_mask is not None:
         masks[1] = _add_port(builder.input, contract.row_mask, (1, 1, 1, context), slot)
     if contract.extra_mask is not None:
-        masks[0] = masks[1] = _add_port(builder.input, contract.extra_mask, (1, 1, spec.tokens, context), slot)
+        ahead = () if contract.flat_mask else (1, 1)
+        extra = _add_port(builder.input, contract.extra_mask, (*ahead, spec.tokens, context), slot)
+        masks[0] = masks[1] = extra
     layer_inputs = None
     if config.layer_inputs:
         assert contract.layer_inputs is not None

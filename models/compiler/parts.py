@@ -18,7 +18,7 @@ from ..common.progress import Progress
 from ..weights.spec import LinearSpec, TensorSource, VectorSpec
 from .graph_files import GraphFile, write_graph_files, write_graphs
 from .prepare import PreparedModel
-from .weight_files import write_embedding, write_encoder_weights, write_layer_table, write_weights
+from .weight_files import write_embedding, write_encoder_weights, write_layer_table, write_linear, write_weights
 from .weights import embedding_spec
 
 
@@ -133,6 +133,32 @@ class Table:
         """As `Part.write`."""
         path = folder / self.path
         write_embedding(path, self.spec, self.tensors, self.dtype, bar, self.scale, listed=self.listed, bare=self.bare)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearFile:
+    """A Linear that programs compute themselves.
+
+    Attributes:
+        path: Of its file in the package.
+        weight: What it is made of,
+        bias: and its bias.
+        tensors: Where the numbers come from.
+    """
+
+    path: Path
+    weight: LinearSpec
+    bias: VectorSpec
+    tensors: TensorSource
+
+    @property
+    def elements(self) -> int:
+        """As `Part.elements`."""
+        return math.prod(self.weight.shape)
+
+    def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
+        """As `Part.write`."""
+        write_linear(folder / self.path, self.weight, self.bias, self.tensors, bar)
 
 
 @dataclass(frozen=True, slots=True)

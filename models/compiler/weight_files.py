@@ -182,6 +182,19 @@ def write_layer_table(path: Path, model: PreparedModel, bar: Progress) -> None:
         )
 
 
+def write_linear(path: Path, weight: LinearSpec, bias: VectorSpec, tensors: TensorSource, bar: Progress) -> None:
+    """Writes what programs multiply rows of float16 with, as `torch.save` of a Linear's `state_dict`."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        binary, matrix = Path(folder) / "linear", tensors.matrix(weight.tensors[0], weight.tensor_shapes[0])
+        saturated = [write_embedding_bin(binary, matrix, "float16", bar.advance)]
+        with binary.open("ab") as file:
+            file.write(_narrowed(tensors.vector(bias), "float16", saturated).data)
+        if sum(saturated):
+            warn_saturated(sum(saturated), f"of {path.name}")
+        names = ("weight", "bias")
+        write_embedding_pt(path, binary, (weight.shape, bias.shape), "float16", names=names)
+
+
 def _narrowed(rows: NDArray[np.float32], dtype: str, saturated: list[int]) -> NDArray[Any]:
     if dtype == "float32":
         return rows

@@ -107,7 +107,8 @@ class GraphBuilder(GraphMoves):
         `sinks` names a weight [heads]: one more score of each head, without a value. `masks`, graph inputs [1, 1, T, S]
         of the slots, are added to the scores and alone decide what is seen, of the S rows from
         max(valid - (window - 1), 0) on; of several tokens, [1, 1, 1, S] is the same for all. With
-        `besides` they hide what the lengths and the window do not. `scale` is that of the scores, usually 1 / sqrt(D).
+        `besides` they hide what the lengths and the window do not, and may be [T, S]. `scale` is that of the scores,
+        usually 1 / sqrt(D).
         """
         operands = [q]
         given = [[mask] for mask in masks] if masks else [[] for _ in slots]

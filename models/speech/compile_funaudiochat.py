@@ -1,4 +1,4 @@
-"""Compiles Fun-Audio-Chat into a package folder: the graphs of the vendor's demo from speech to text."""
+"""Compiles Fun-Audio-Chat into a package folder: what the vendor's demo makes text and codes of speech with."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import replace
 from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
-from ..compiler.parts import LanguageGraphs, Part, Table
-from ..compiler.prepare import prepare, warn_unused
+from ..compiler.parts import LanguageGraphs, LinearFile, Part, Table
+from ..compiler.prepare import PreparedModel, prepare, warn_unused
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from ..sounds.funaudiochat import read_chat_sound
 from ..sounds.kind import Encoder
 from ..weights.spec import LinearSpec, VectorSpec
-from .funaudiochat import MODEL_TYPE, TITLE, read_language
+from .funaudiochat import MODEL_TYPE, SPEAKING, TITLE, UNREAD, group_size, pre_matching, read_codes, read_language
 from .record import SpeechModel
 
-_SOUND, _CODES = "audio_encoder", "audio_tower"
+_SOUND, _CODES, _DECODER = "audio_encoder", "audio_tower", "audio_decoder"
 _AUDIO_TABLE = EMBEDDING.with_name("quant_audio_embedding")
-_SPEAKING = ("audio_invert_tower.",)  # what makes codes of hidden states
+_PRE_MATCHING = EMBEDDING.with_name("audio_decoder_pre_matching.pt")
 _FRAMES = 800  # of the eight seconds that the demo cuts sounds to
 
 
@@ -36,9 +36,20 @@ def _contents(options: CompileOptions) -> Contents:
         _CODES: (codes, codes.specs(profile)),
     }
     tables = {EMBEDDING: embedding_spec(model.config), _AUDIO_TABLE: codes.table}
+    placed = [*model.weights, *tables.values(), *(spec for _, part in encoders.values() for spec in part)]
+    speaking: list[Part] = []
+    if (group := group_size(source.config)) is not None:
+        decoder, rows = _decoder(options, name, group), pre_matching(group, model.config.hidden_size)
+        decoder.tensors.check(rows)
+        placed += [*decoder.weights, *rows]
+        weight, bias = rows
+        speaking = [
+            LanguageGraphs(decoder),
+            LinearFile(path=_PRE_MATCHING, weight=weight, bias=bias, tensors=decoder.tensors),
+        ]
     if source.tensors is not None:
-        specs = [*model.weights, *tables.values(), *(spec for _, part in encoders.values() for spec in part)]
-        warn_unused(source.tensors.names(), {tensor for spec in specs for tensor in spec.tensors}, _SPEAKING)
+        names = {tensor for spec in placed for tensor in spec.tensors}
+        warn_unused(source.tensors.names(), names, UNREAD if speaking else (SPEAKING,))
 
     message = {"model_type": MODEL_TYPE, "quant": profile.quant, "audio_frames": frames}
     written: list[Part] = [
@@ -51,8 +62,24 @@ def _contents(options: CompileOptions) -> Contents:
             encoder_graph(f"{name}_{part}", options, profile, encoder, specs, message)
             for part, (encoder, specs) in encoders.items()
         ),
+        *speaking,
     ]
-    return Contents(name=name, source=source, parts=written, ends=tuple(encoders))
+    stages = (f"{_DECODER}_prefill", f"{_DECODER}_decode")
+    return Contents(name=name, source=source, parts=written, ends=(*encoders, _DECODER, *stages))
+
+
+def _decoder(options: CompileOptions, name: str, group: int) -> PreparedModel:
+    """Its prefill takes the rows of a whole prefill of the language model, which its caches hold, as the vendor's."""
+    rows = group * options.prefill_length
+    own = replace(
+        options,
+        name=f"{name}_{_DECODER}",
+        prefill_length=rows,
+        context_length=rows,
+        audio_frames=None,
+        all_logits=True,
+    )
+    return prepare(own, part=read_codes)
 
 
 FUN_AUDIO_CHAT = SpeechModel(
@@ -60,8 +87,8 @@ FUN_AUDIO_CHAT = SpeechModel(
     title=TITLE,
     models="Fun-Audio-Chat 8B",
     has=(
-        "[graphs of its own](speech.md#fun-audio-chat): a language model as Qwen3, an encoder of sounds and one of "
-        "groups of codes; what it speaks with is left out"
+        "[graphs of its own](speech.md#fun-audio-chat): a language model as Qwen3, an encoder of sounds, one of "
+        "groups of codes, and a decoder of codes"
     ),
     options=frozenset({"prefill_length", "context_length", "audio_frames"}),
     graphs=f"the graphs of {TITLE} are those of the vendor, for one sequence",

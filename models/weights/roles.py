@@ -97,6 +97,7 @@ OTHER_UP = Role("other_up", "other_input.up.weight", "linear")
 OTHER_UP_BIAS = Role("other_up_bias", "other_input.up.bias", "bias")
 OTHER_DOWN = Role("other_down", "other_input.down.weight", "linear")
 OTHER_DOWN_BIAS = Role("other_down_bias", "other_input.down.bias", "bias")
+OUTPUT_PROJECTION = Role("output_projection", "output_projection.weight", "linear")  # before the head
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph

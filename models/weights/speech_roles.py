@@ -62,6 +62,7 @@ CONV_OUT, PROJECTOR = pair("encoder", "conv_out"), (pair("encoder", "projector1"
 ENCODER_NORM, DECODER_NORM = pair("encoder", "norm", "norm"), pair("decoder", "norm", "norm")
 TEXT_TOKENS = Role("text.tokens", "text.tokens", "linear")  # a file of its own, never in a graph
 TEXT_PROJECTION = (pair("text_projection", "fc1"), pair("text_projection", "fc2"))
+PRE_MATCHING = pair("crq", "pre_matching")  # a file of its own, never in a graph
 ENCODER_POSITIONS = Role("encoder.positions", "encoder.positions", "linear")
 DECODER_POSITIONS = Role("decoder.positions", "decoder.positions", "linear")
 TOKENS = Role("decoder.tokens", "decoder.tokens", "linear")

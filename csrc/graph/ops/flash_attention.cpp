@@ -28,18 +28,19 @@ bool has_mask(const Op& op, std::string_view kind) {
 
 bool has_one_row(const Op& op) { return has_mask(op, kOfAll); }
 
-void check_mask(const OpCheck& op, const Value& mask, const Value& q, int64_t context, DType dtype, bool one_row) {
+void check_mask(const OpCheck& op, const Value& mask, const Value& q, int64_t context, DType dtype) {
   if (mask.kind != ValueKind::Input)
     op.refuse("mask '", mask.name, "' is ", describe(mask), ", expected a graph input");
-  op.rank(mask, 4);
-  const int64_t tokens = q.shape[1], columns = mask.shape[3];
+  const bool flat = has_mask(op.op(), kBesides) && mask.shape.size() == 2;
+  if (!flat) op.rank(mask, 4);
+  const int64_t tokens = has_one_row(op.op()) ? 1 : q.shape[1], columns = mask.shape.back();
   const int64_t window = op.has_attribute(kWindow) ? op.whole_number(kWindow) : context;
   // Of a window, the rows that any of the tokens sees; the exporter rounds their number up.
-  const int64_t least = window < context ? std::min(window + tokens - 1, context) : context;
+  const int64_t least = window < context ? std::min(window + q.shape[1] - 1, context) : context;
   if (columns < least || columns > context)
     op.refuse("mask '", mask.name, "' is about ", columns, " cache rows, expected ", least,
               least < context ? concat(" to ", context) : "");
-  op.expect(mask, dtype, {1, 1, one_row ? 1 : tokens, columns});
+  op.expect(mask, dtype, flat ? Shape{tokens, columns} : Shape{1, 1, tokens, columns});
 }
 
 void check_flash_attention(const OpCheck& op) {
@@ -71,7 +72,7 @@ void check_flash_attention(const OpCheck& op) {
     }
     op.length(op.input(first + 2));
     op.length(op.input(first + 3));
-    if (with_mask) check_mask(op, op.input(first + 4), q, op.input(first).shape[2], dtype, has_one_row(op.op()));
+    if (with_mask) check_mask(op, op.input(first + 4), q, op.input(first).shape[2], dtype);
   }
   if (with_sinks == 1) op.constant(op.input(operands - 1), DType::Float32, {q.shape[2]});
   op.expect(op.output(0), dtype, {q.shape[0], q.shape[1], q.shape[2] * q.shape[3]});
@@ -106,7 +107,7 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
     if (with_mask) {
       const uint32_t mask = op.inputs[i + 4];
       step.masks.push_back(plan.values.rows(mask).value);
-      step.mask_cols = plan.value(mask).shape[3];
+      step.mask_cols = plan.value(mask).shape.back();
       step.mask_step = has_one_row(op) ? 0 : step.mask_cols;
     }
     plan.add_length_rule(step.lengths.back(), step.q.slot_rows, step.context);
@@ -146,7 +147,7 @@ extern const OpDefinition FlashAttention = {
     "score of its softmax, without a value. A mask is an input that is added to the scores instead: column j is cache "
     "row max(valid - (window - 1), 0) + j, and -65504 or less hides it. S is C, or with a smaller window "
     "window + T - 1 to C. With mask: \"row\" it is [1, 1, 1, S], the same for every token; with \"besides\" the "
-    "lengths and the window hide as without a mask, and it hides more",
+    "lengths and the window hide as without a mask, and it hides more; such a one may be [T, S]",
     Cut::Columns,
     check_flash_attention,
     plan_flash_attention,
