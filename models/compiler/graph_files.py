@@ -15,7 +15,8 @@ from ..blocks.shards import shards_of
 from ..common.errors import CompileError
 from ..common.profiles import DEFAULT_ACTIVATIONS
 from ..weights.used_weights import used_weights
-from .graph import build_graph, mask_ports, split_of
+from .graph import build_graph, split_of
+from .graph_inputs import mask_ports
 from .graph_specs import GraphSpec
 from .mtp_graph import build_mtp_graph
 from .prepare import PreparedModel
