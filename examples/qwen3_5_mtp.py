@@ -71,7 +71,9 @@ class MtpModel:
         self.prefill = Graph(package.prefill_path, weights)
         self.draft_prefill = Graph(package.graph("prefill_mtp.hmm"), weights)
         caches = cache_names(self.prefill.module)
-        self.verify = Graph(package.decode_path, weights, dummies=caches)
+        # Of a package with several slots, decode takes one token of each.
+        verify = package.graph("verify.hmm") if package.has("verify.hmm") else package.decode_path
+        self.verify = Graph(verify, weights, dummies=caches)
         self.draft = Graph(package.graph("decode_mtp.hmm"), weights)
         for name in caches:
             self.verify.module.set_input(name, self.prefill.module.get_dev_input(name))

@@ -18,10 +18,11 @@ from typing import Any
 
 import tcim_lite.hmm
 
-from ..checkpoints.checkpoint import config_of
+from ..checkpoints.checkpoint import Checkpoint, config_of
 from ..checkpoints.gguf import is_gguf
 from ..common.errors import CheckpointError, CompileError
 from ..families import read_config
+from ..weights.roles import MTP_JOIN
 from .compile import compile_checkpoint
 from .graph_specs import one_slot_for
 from .options import CompileOptions
@@ -84,13 +85,20 @@ def fitting(checkpoint: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns those of `options`, which nobody asked for, that a checkpoint takes."""
     from ..speech import speech_model_of  # uses parts of this package
 
+    lacks = {"mtp"}
     try:
         if speech_model_of(checkpoint) is not None:
             return {}
-        has_slots = is_gguf(checkpoint) or not one_slot_for(read_config(config_of(checkpoint)))
+        if not is_gguf(checkpoint):
+            config = read_config(config_of(checkpoint))
+            if one_slot_for(config):
+                lacks.add("batch")
+            layer = config.family.tensors.get(MTP_JOIN)
+            if layer is not None and layer.names[0] in Checkpoint(checkpoint):
+                lacks.discard("mtp")
     except CompileError:  # compiling it says what is wrong
-        has_slots = True
-    return {name: value for name, value in options.items() if has_slots or name != "batch"}
+        pass
+    return {name: value for name, value in options.items() if name not in lacks}
 
 
 def _state(options: CompileOptions) -> str:

@@ -44,8 +44,8 @@ class GraphSpec:
             ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
         ndevice: Devices that run it together.
         mtp: It is of the model with multi-token prediction (`"target"`), and returns hidden states after its other
-            outputs, those of linear attention after each token where it is a decode graph; or of that layer itself
-            (`"draft"`). None for all others.
+            outputs; or of that layer itself (`"draft"`). None for all others.
+        each_state: Linear attention returns its state after each token, because the run verifies guesses.
         split_conv: Columns of the convolution in linear attention are inputs and outputs for q, k and v.
         recurrent_in_place: Its states are written where they are read, and are no outputs.
     """
@@ -61,6 +61,7 @@ class GraphSpec:
     layers: range | None = None
     ndevice: int = 1
     mtp: Literal["target", "draft"] | None = None
+    each_state: bool = False
     split_conv: bool = False
     recurrent_in_place: bool = False
 
@@ -68,11 +69,6 @@ class GraphSpec:
     def has_norm(self) -> bool:
         """Whether it ends in the final norm, or in that and the head."""
         return self.hidden_states in (None, FINAL_NORM)
-
-    @property
-    def each_state(self) -> bool:
-        """Whether linear attention returns its state after each token."""
-        return self.mtp == "target" and self.name == "decode"
 
     @property
     def file_suffix(self) -> str:
@@ -106,7 +102,11 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         raise CompileError(f"{flag}: {config.family.title} has no layers with linear attention; leave it out")
     _check_layers(options, config)
     if options.mtp:
-        return _for_devices([_with_states(spec, options) for spec in _mtp_specs(options, config)], [], options)
+        specs = [_with_states(spec, options) for spec in _mtp_specs(options, config)]
+        stages = _stage_specs([spec for spec in specs if spec.mtp == "target"], options, config)
+        if stages and not options.single_device:  # the layer has no stages; it runs where the head is
+            stages += [spec for spec in specs if spec.mtp == "draft"]
+        return _for_devices(specs, stages, options)
     if masks and not config.family.contract.masks:
         raise CompileError(
             f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of "
@@ -120,13 +120,7 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))
     hidden = options.hidden_states
     specs = [_with_states(replace(s, position_ids=given, masks=masks, hidden_states=hidden), options) for s in specs]
-    stages = [
-        replace(spec, name=f"{spec.name}_part{stage}", layers=layers)
-        for spec in specs[:2]
-        for stage, layers in enumerate(_stages(config.num_layers, options.pipeline))
-        if options.pipeline > 1
-    ]
-    return _for_devices(specs, stages, options)
+    return _for_devices(specs, _stage_specs(specs[:2], options, config), options)
 
 
 def one_slot_for(config: ModelConfig) -> str:
@@ -135,6 +129,16 @@ def one_slot_for(config: ModelConfig) -> str:
     if contract.axes and not contract.carried:
         return "positions along time, height and width"
     return "per-layer inputs" if config.layer_inputs else ""
+
+
+def _stage_specs(specs: list[GraphSpec], options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
+    """The stages of these graphs; none without --pipeline."""
+    return [
+        replace(spec, name=f"{spec.name}_part{stage}", layers=layers)
+        for spec in specs
+        for stage, layers in enumerate(_stages(config.num_layers, options.pipeline))
+        if options.pipeline > 1
+    ]
 
 
 def _for_devices(specs: list[GraphSpec], stages: list[GraphSpec], options: CompileOptions) -> list[GraphSpec]:
@@ -154,14 +158,22 @@ def _classifier_specs(options: CompileOptions, config: ModelConfig) -> list[Grap
 
 
 def _mtp_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
-    """As the vendor's build names them: what it calls decode verifies T tokens."""
+    """As the vendor's build names them: what it calls decode verifies T tokens.
+
+    The vendor has one slot. With several, decode takes a token of each, and what verifies those of one is `verify`.
+    """
     if roles.MTP_JOIN not in config.family.tensors:
         raise CompileError(f"--mtp: {config.family.title} has no layer of multi-token prediction; leave it out")
     assert options.verify_tokens is not None
     length, all_logits, argmax = options.prefill_length, options.all_logits, options.argmax
+    verify = GraphSpec(name="decode", tokens=options.verify_tokens, all_logits=True, mtp="target", each_state=True)
+    target = [verify]
+    if options.batch > 1:
+        decode = GraphSpec(name="decode", tokens=1, batch=options.batch, argmax=argmax, mtp="target")
+        target = [decode, replace(verify, name="verify")]
     return [
         GraphSpec(name="prefill", tokens=length, all_logits=True, mtp="target"),
-        GraphSpec(name="decode", tokens=options.verify_tokens, all_logits=True, mtp="target"),
+        *target,
         GraphSpec(name="prefill_mtp", tokens=length, all_logits=all_logits, mtp="draft"),
         GraphSpec(name="decode_mtp", tokens=1, argmax=argmax, mtp="draft"),
     ]
@@ -203,10 +215,8 @@ def _check_layers(options: CompileOptions, config: ModelConfig) -> None:
 def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
     """What graphs with linear attention do not have: its states only go forward."""
     given = {
-        f"--mtp with --batch {options.batch}": options.mtp and options.batch > 1,
         "a draft": options.has_draft,
         f"--verify-length {options.verify_tokens}": options.verify_tokens is not None and not options.mtp,
-        f"--mtp with --pipeline {options.pipeline}": options.mtp and options.pipeline > 1,
         "--position-ids": options.position_ids,
     }
     for what, is_given in given.items():

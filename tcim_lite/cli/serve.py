@@ -74,7 +74,8 @@ def _serve(args: argparse.Namespace) -> int:
 
     take_model(args)
     start_log(args)
-    package = open_package(args, batch=4, argmax=True)  # greedy answers need no logits then
+    # Greedy answers need no logits then; a model's own layer of multi-token prediction guesses, if that is wanted.
+    package = open_package(args, batch=4, argmax=True, mtp=args.speculate in ("auto", "draft"))
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
     options = ServeOptions(
         model=package.name if args.served_model_name is None else args.served_model_name,

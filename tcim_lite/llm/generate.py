@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from .carried import clear_carried
+from .carried import carried_of, clear_carried, gives_each_state
 from .generation_defaults import GenerationDefaults
 from .masks import Masks
-from .ports import check_decode, lanes_of
-from .prompt import check_prompt, common_prefix, context_length, prefill
+from .ports import check_decode, lanes_of, tokens_of
+from .prompt import check_prompt, common_prefix, context_length, last_logits, prefill, run_graph
 from .sampling import Sampler
+from .step_states import StepStates
 
 
 @dataclass
@@ -160,12 +161,14 @@ class Generator(LanguageModel):
 
     Args:
         prefill: Module of a prefill graph of one slot.
-        decode: Module of the same package, its caches bound to those of `prefill`.
+        decode: Module of the same package, its caches bound to those of `prefill`. Of a package with multi-token
+            prediction it takes several tokens a run; here it takes one.
         embedding: [V, H] table; row i is what token i looks like to the graph.
         defaults: As in `LanguageModel`.
 
     Raises:
-        ValueError: The decode graph has several batch slots, or takes several tokens a run.
+        ValueError: The decode graph has several batch slots, or is the verify graph of a package that decodes
+            with another.
     """
 
     def __init__(self, prefill: Any, decode: Any, embedding: np.ndarray, defaults: GenerationDefaults | None = None):
@@ -176,7 +179,9 @@ class Generator(LanguageModel):
         slots = decode.get_input_info(self._rows).shape[0]
         if slots != 1:
             raise ValueError(f"the decode graph has {slots} batch slots, Generator drives one; compile with --batch 1")
-        check_decode(decode)
+        self._step_states = StepStates(decode, [carried_of(prefill)]) if gives_each_state(decode) else None
+        if self._step_states is None:
+            check_decode(decode)
         self._masks = Masks(decode)
         decode.set_input(self._lane.current, np.array([1], np.int32))  # set once: inputs keep their value
         self._lane.clear_deepstack(decode)
@@ -188,12 +193,21 @@ class Generator(LanguageModel):
         if start == 0:
             clear_carried(self._prefill)
             self._held = 0
+            if self._step_states is not None:
+                self._step_states.reset(0)
+        if self._step_states is not None:
+            self._step_states.settle(start)
         self._go_on(start, len(tokens))
         return prefill(self._prefill, self._embedding, tokens, start)
 
     def decode(self, token: int, position: int) -> np.ndarray:
         """As `LanguageModel.decode`."""
         self._go_on(position, 1)
+        if self._step_states is not None:
+            self._step_states.bind(0, position)
+            rows = np.zeros((1, tokens_of(self._decode), self._embedding.shape[1]), self._embedding.dtype)
+            rows[0, 0] = self._embedding[token]
+            return last_logits(run_graph(self._decode, rows, position, 1), 1)
         self._lane.set_rows(self._decode, self._embedding[token].reshape(1, 1, -1))
         self._lane.set_place(self._decode, np.array([position], np.int32))
         self._masks.set(position, 1)

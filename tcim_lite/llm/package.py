@@ -23,6 +23,7 @@ _MADE_BY = {
     r"(prefill|decode)_mtp\.hmm": "--mtp",
     r"(prefill|decode)_mtp\.hmms": "--mtp and --ndevice N",
     r"(prefill|decode)_part\d+\.hmm": "--pipeline S",
+    r"verify_part\d+\.hmm": "--mtp, --batch B and --pipeline S",
     r"(prefill|decode)\.hmms": "--ndevice N",
 }
 
@@ -106,7 +107,7 @@ class Package:
         return path
 
     def parts(self, stage: str) -> list[Path]:
-        """Paths of the pipeline stages of "prefill" or "decode", in order.
+        """Paths of the pipeline stages of "prefill", "decode" or "verify", in order.
 
         Raises:
             FileNotFoundError: The package has none, or one in between is missing.

@@ -102,15 +102,16 @@ def positions_of_text(valid: int, shape: Sequence[int]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(np.broadcast_to(np.arange(valid, valid + shape[-1], dtype=np.int32), shape))
 
 
+def tokens_of(module: Any) -> int:
+    """How many tokens of a sequence a run of an LLM graph takes, T."""
+    length: int = module.get_input_info(module.get_input_name(0)).shape[1]
+    return length
+
+
 def check_decode(module: Any) -> None:
     """Raises ValueError unless a decode graph takes one token a run."""
-    length = module.get_input_info(module.get_input_name(0)).shape[1]
-    if length != 1:
-        raise ValueError(
-            f"the decode graph takes {length} tokens a run, expected 1; this is a verify or prefill graph, or that of "
-            "a package compiled with --mtp, which tcim_lite.llm.engine, chat, generate, serve and "
-            "examples/qwen3_5_mtp.py run; here compile without --mtp"
-        )
+    if (length := tokens_of(module)) != 1:
+        raise ValueError(f"the decode graph takes {length} tokens a run, expected 1; this is a verify or prefill graph")
 
 
 def lanes_of(module: Any) -> list[Lane]:

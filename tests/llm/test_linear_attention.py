@@ -325,10 +325,8 @@ def test_forms_of_states_need_states(tmp_path, flag):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch": 2, "mtp": True}, "--mtp with --batch 2"),
         ({"verify_length": 4}, "--verify-length 4: "),
         ({"draft_layers": 1}, "a draft: "),
-        ({"pipeline": 2, "mtp": True}, "--mtp with --pipeline 2"),
         ({"position_ids": True}, "--position-ids"),
     ],
 )

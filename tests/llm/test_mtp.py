@@ -203,6 +203,18 @@ def test_answers_are_those_of_plain_decode(tmp_path, example, name, quant):
     assert answer == want[: len(answer)]
 
 
+def test_the_example_takes_packages_of_several_slots(tmp_path, example):
+    checkpoint(tmp_path)
+    answers = []
+    for batch in (1, 2):
+        model = example.MtpModel(
+            compile_package(tmp_path / "hf", tmp_path / f"{batch}", quant="float16", mtp=True, batch=batch, **SIZES)
+        )
+        stats = {"runs": 0, "proposed": 0, "accepted": 0}
+        answers.append([*model.generate(tokens_of(20, 1), (), 20, stats), stats])
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("form", [{"split_conv": True}, {"split_conv": True, "recurrent_in_place": True}], ids="-".join)
 def test_other_forms_of_states_give_the_same_answers(tmp_path, example, form):
     checkpoint(tmp_path)
@@ -244,9 +256,20 @@ def test_strict_mode_knows_which_state_goes_on(tmp_path, example, form):
         layers.take_findings()
 
 
-def test_what_decodes_one_token_a_run_refuses_the_verify_graph(made):
-    with pytest.raises(ValueError, match=r"takes 5 tokens a run, expected 1.*--mtp"):
-        LoadedPackage(made[2])
+@pytest.mark.parametrize("quant", ["float32", "w4a8h0_ssfp"])
+def test_a_generator_answers_as_without_the_layer(tmp_path, quant):
+    """Also where a conversation goes on: behind an answer, and with another prompt."""
+    checkpoint(tmp_path)
+    with_layer = LoadedPackage(compile_package(tmp_path / "hf", tmp_path / "out", quant=quant, mtp=True, **SIZES))
+    plain = LoadedPackage(compile_package(tmp_path / "hf", tmp_path / "plain", quant=quant, **SIZES))
+    first, second = tokens_of(20, 1), tokens_of(9, 2)
+    for model in (with_layer, plain):
+        model.answers = [list(model.generate(first, Sampler(), 7, ()))]
+        model.answers.append(list(model.generate([*first, *model.answers[0][:-1], *second], Sampler(), 7, ())))
+        assert model.stats.reused_tokens == 26
+        model.answers.append(list(model.generate(second, Sampler(), 7, ())))
+        assert model.stats.reused_tokens == 0
+    assert with_layer.answers == plain.answers
 
 
 def test_the_layer_guesses_as_the_example_does(made, example):
@@ -274,7 +297,6 @@ def test_the_layer_guesses_as_the_example_does(made, example):
     ("family", "options", "message"),
     [
         ("qwen3", {"mtp": True}, "--mtp: Qwen3 .* has no layer of multi-token prediction"),
-        ("qwen3_5", {"mtp": True, "batch": 2}, "--batch 2"),
         ("qwen3_5", {"mtp": True, "draft_layers": 1}, "the MTP layer is the draft"),
         ("qwen3_5", {"mtp": True, "verify_length": 100}, "--verify-length 100 is greater"),
     ],

@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 from family_checkpoints import family_config, write_family
+from safetensors.numpy import load_file, save_file
 from warm_python import ISOLATED
 
 import tcim_lite.runtime as rt
@@ -193,3 +194,15 @@ def test_defaults_are_those_that_a_model_takes(checkpoint):
     ):
         (checkpoint / "config.json").write_text(json.dumps(config))
         assert cache.fitting(checkpoint, defaults) == expected
+
+
+@pytest.mark.parametrize("has_layer", [True, False])
+def test_guessing_compiles_the_layer_that_a_checkpoint_has(tmp_path, has_layer):
+    path = write_family(tmp_path / "checkpoint", family_config("qwen3_5"), np.float32)
+    if has_layer:
+        join = np.zeros((192, 384), np.float32)
+        save_file({**load_file(path / "model.safetensors"), "mtp.fc.weight": join}, path / "model.safetensors")
+    defaults = {"batch": 4, "mtp": True}
+    assert cache.fitting(path, defaults) == (defaults if has_layer else {"batch": 4})
+    (path / "config.json").write_text(json.dumps(family_config("qwen3")))
+    assert cache.fitting(path, defaults) == {"batch": 4}

@@ -17,6 +17,7 @@ from .driver import Driver
 from .engine import Engine
 from .replicas import Replicas
 from .request import Event, QueueFullError, Request, RequestError, SamplingParams, State, TokenLogprob, Usage
+from .slot_rows import SlotRows
 from .slots import Slots
 from .speculate import Drafter, DraftModel, PromptLookup
 from .stats import EngineStats
@@ -35,6 +36,7 @@ __all__ = [
     "Request",
     "RequestError",
     "SamplingParams",
+    "SlotRows",
     "Slots",
     "State",
     "StructuredOutput",

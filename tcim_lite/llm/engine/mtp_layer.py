@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,28 +18,45 @@ from .slots import POST_NORM_HIDDEN, Slots
 _CACHES = ("past_key_cache", "past_value_cache")
 
 
+@dataclass(eq=False)
+class _Text:
+    """What the layer was shown of a slot's text.
+
+    Attributes:
+        decode: The layer for one token, with the slot's caches.
+        hidden: States of the model after each token, [C, H].
+        begin: Rows of the caches that are those of the text.
+        end: Rows of `hidden` that are.
+    """
+
+    decode: Any
+    hidden: np.ndarray
+    begin: int = 0
+    end: int = 0
+
+
 class MtpLayer:
     """Guesses from the hidden states of the model, greedily, until it is unsure.
 
-    The layer takes token i + 1 with the hidden state of token i, into row i of its caches. It is shown the states of a
-    prompt as its chunks are run, and those of an answer when it guesses next. The rows of its own guesses, which go by
-    its own states, are written again then.
+    The layer takes token i + 1 with the hidden state of token i, into row i of its caches. With one slot it is shown
+    the states of a prompt as its chunks are run, and those of an answer when it guesses next. With several it is shown
+    all when it guesses, which it need not do while several answers are being made. The rows of its own guesses, which
+    go by its own states, are written again then.
 
     Args:
-        slots: Of the package, one; their `on_hidden` is set.
-        prefill: Module of the layer for several tokens.
-        decode: For one token; its caches are bound to those of `prefill`.
+        slots: Of the package; their `on_hidden` is set.
+        prefill: Module of the layer for several tokens; it is bound to the caches of the slot that it works for.
+        decodes: For one token, one for each slot, with caches of its own.
         margin: It stops where the best logit is less than this above the second.
     """
 
-    def __init__(self, slots: Slots, prefill: Any, decode: Any, margin: float = 1.0):
+    def __init__(self, slots: Slots, prefill: Any, decodes: Sequence[Any], margin: float = 1.0):
         self.margin = margin
-        self._embedding, self._prefill, self._decode = slots.embedding, prefill, decode
+        self._slots, self._embedding, self._prefill = slots, slots.embedding, prefill
         self._length: int = prefill.get_input_info(POST_NORM_HIDDEN).shape[1]
-        for name in _CACHES:
-            decode.set_dev_input(name, prefill.get_dev_input(name))
-        self._begin = 0  # rows of the caches that are those of the text
-        self._hidden = np.zeros((0, slots.embedding.shape[1]), slots.embedding.dtype)  # of the tokens from there on
+        states = (slots.context_length, slots.embedding.shape[1])
+        self._texts = [_Text(decode, np.empty(states, slots.embedding.dtype)) for decode in decodes]
+        self._bound: _Text | None = None  # whose caches `prefill` has
         slots.on_hidden = self.observe
 
     @classmethod
@@ -49,41 +67,53 @@ class MtpLayer:
             FileNotFoundError: It is missing.
             TcimError: A file that cannot be loaded.
         """
-        (weights,) = slots.managers
-        suffix = "hmms" if len(slots.devices) > 1 else "hmm"
-        prefill = tcim.load(str(package.graph(f"prefill_mtp.{suffix}")), option=tcim.Option(weights))
+        weights = slots.managers[-1]  # where the head is
+        suffix = "hmms" if len(slots.devices) > 1 and len(slots.stages) == 1 else "hmm"
         option = tcim.Option(weights).set_dummy_tensors(list(_CACHES))
-        return cls(slots, prefill, tcim.load(str(package.graph(f"decode_mtp.{suffix}")), option=option))
+        prefill = tcim.load(str(package.graph(f"prefill_mtp.{suffix}")), option=option)
+        path = str(package.graph(f"decode_mtp.{suffix}"))
+        return cls(slots, prefill, [tcim.load(path, option=tcim.Option(weights)) for _ in range(len(slots))])
 
-    def observe(self, held: int, tokens: Sequence[int], hidden: np.ndarray, is_prompt: bool) -> None:
-        """Takes what a run of the model gave for `tokens`, [tokens, H], behind `held` others."""
+    def observe(self, slot: int, held: int, tokens: Sequence[int], hidden: np.ndarray, is_prompt: bool) -> None:
+        """Takes what a run of the model gave for `tokens`, [tokens, H], behind `held` others of a slot."""
+        text = self._texts[slot]
         if held == 0:
-            self._begin, self._hidden = 0, hidden[:0]
-        self._hidden = np.concatenate([self._hidden[: held - self._begin], hidden])
-        if is_prompt:  # all of it is kept; its last token waits for the one behind it
-            self._take(tokens[self._begin + 1 - held :])
+            text.begin = text.end = 0
+        if held <= text.end:
+            text.end = held + len(tokens)
+            text.hidden[held : text.end] = hidden
+        if is_prompt and len(self._texts) == 1:  # all of it is kept; its last token waits for the one behind it
+            self._take(text, tokens[text.begin + 1 - held :])
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
-        """The layer's own choices."""
-        known = len(text) - 1
-        self._hidden = self._hidden[: known - self._begin]
-        if count < 1 or not len(self._hidden) or self._begin + len(self._hidden) != known:
+        """The layer's own choices; none where no slot holds the text but its last token."""
+        known, held = len(text) - 1, list(text[:-1])
+        slot = next((slot for slot, tokens in enumerate(self._slots.tokens) if tokens == held), None)
+        if slot is None or count < 1 or not (shown := self._texts[slot]).begin < known <= shown.end:
             return []
-        logits, hidden = self._take(text[self._begin + 1 :])
+        shown.end = known
+        logits, hidden = self._take(shown, text[shown.begin + 1 :])
         proposed = [greedy_token(logits)]
         while len(proposed) < count and is_sure(logits, self.margin):
-            logits, hidden = self._run(self._decode, proposed[-1:], hidden, known + len(proposed) - 1)
+            row = known + len(proposed) - 1
+            logits, hidden = self._run(shown.decode, proposed[-1:], hidden, row)
             proposed.append(greedy_token(logits))
         return proposed
 
-    def _take(self, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    def _take(self, text: _Text, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Writes the rows of `tokens`, each with the state before it; the logits [V] and the state [1, H] after all."""
-        found = np.zeros(0, np.float16), self._hidden[:0]
+        found = np.zeros(0, np.float16), text.hidden[:0]
         for begin in range(0, len(tokens), self._length):
             part = tokens[begin : begin + self._length]
-            graph = self._decode if len(part) == 1 else self._prefill
-            found = self._run(graph, part, self._hidden[: len(part)], self._begin)
-            self._begin, self._hidden = self._begin + len(part), self._hidden[len(part) :]
+            graph, end = text.decode, text.begin + len(part)
+            if len(part) > 1:
+                graph = self._prefill
+                if self._bound is not text:
+                    self._bound = text
+                    for name in _CACHES:
+                        graph.set_dev_input(name, text.decode.get_dev_input(name))
+            found = self._run(graph, part, text.hidden[text.begin : end], text.begin)
+            text.begin = end
         return found
 
     def _run(self, graph: Any, tokens: Sequence[int], hidden: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,7 @@ A slot is one lane of a decode graph: a valid length, a current length and KV ca
 valid, and the slot's next token overwrites it. Passing 0 would destroy row 0 of a prompt in mid-prefill, and of rows
 kept for the next prompt. A full slot has no such row, so an idle one gives up its last.
 
-But attention reads all rows that a slot says it has: three slots that keep 1,800 rows each make a step of a 0.6B model
-1.7 times as long. So a slot that is free is parked: its row 0 goes to the host, and it passes 0 until it is used again.
+A slot that is free is parked (`slot_rows.py`): it passes 0 until it is used again.
 
 States of linear attention have no row to give away: the mask of an idle slot hides its token from them.
 
@@ -21,7 +20,7 @@ one row where the decode graph computes B. On this CPU both give the same bits; 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -30,15 +29,16 @@ import numpy as np
 import tcim_lite.runtime as tcim
 
 from ..package import Package
+from ..ports import check_decode
 from ..prompt import last_logits
 from ..sampling import largest
+from .slot_rows import SlotRows
 from .stage import Stage, load_stages
 
 POST_NORM_HIDDEN = "post_norm_hidden"  # what prefill and verify hand to the layer of multi-token prediction
-_PARKED_FROM = 32  # rows; moving one row of every cache there and back costs more than reading a few
 
 
-class Slots:
+class Slots(SlotRows):
     """Prefill and decode over the slots of a package.
 
     Args:
@@ -47,8 +47,6 @@ class Slots:
 
     Attributes:
         embedding: As given.
-        tokens: What the caches of each slot hold, one list for each. Its length is the number of valid rows. A tail may
-            be deleted to forget it: rows behind the valid length are never read.
         context_length: Rows C of a slot.
         chunk_length: Tokens P that one prefill run takes.
         verify_length: Tokens T that one verify run takes; 0 without a verify graph.
@@ -59,9 +57,11 @@ class Slots:
         gives_largest: The decode graph also returns the id of each slot's largest logit (`compile --argmax`).
         vocab_size: V.
         row_bytes: Of one token in all caches of a slot.
-        decodes_by_verify: A token is appended by the verify graph, because the package has multi-token prediction.
-        on_hidden: Called after a run of the prefill or verify graph of such a package: slot's tokens before it, its
-            tokens, the hidden states after each, [tokens, H], and whether they are a prompt's. May be set.
+        decodes_by_verify: A token is appended by the verify graph, because the package has multi-token prediction and
+            one slot.
+        gives_hidden: The package has multi-token prediction.
+        on_hidden: Called after a run of such a package, for each slot at work: its number, its tokens before the run,
+            those of the run, the hidden states after each, [tokens, H], and whether they are a prompt's. May be set.
         managers: Of the weights, one for each stage, and `devices`; what `open` used.
         carries: The package has states of linear attention: a slot goes on with all of its tokens, or begins anew.
 
@@ -70,7 +70,8 @@ class Slots:
     """
 
     def __init__(self, stages: Sequence[Stage], embedding: np.ndarray):
-        self.stages, self.embedding = list(stages), embedding
+        super().__init__(stages)
+        self.embedding = embedding
         first, last = self.stages[0], self.stages[-1]
         batches = [len(stage.lanes) for stage in self.stages]
         contexts = [stage.context_length for stage in self.stages]
@@ -87,17 +88,22 @@ class Slots:
         self.gives_largest = "token_id" in last.outputs
         on_cpu = (os.environ.get("TCIM_LITE_DEVICE") or "cpu") == "cpu"
         on_cpu &= (os.environ.get("TCIM_LITE_CLOCK") or "off") == "off"
+        self.gives_hidden = POST_NORM_HIDDEN in last.outputs
         self.alone_by_prefill = on_cpu and batches[0] > 1 and not self.all_logits
         caches = [cache for stage in self.stages for cache in stage.caches[0]]
         self.row_bytes = sum(cache.mem_size for cache in caches) // self.context_length
         self.carries = any(stage.carries for stage in self.stages)
-        self.decodes_by_verify = last.decodes_by_verify
-        self.on_hidden: Callable[[int, Sequence[int], np.ndarray, bool], None] | None = None
+        self.decodes_by_verify = any(stage.decodes_by_verify for stage in self.stages)
+        if self.decodes_by_verify:
+            if not self.carries:  # a verify graph in place of a decode graph
+                check_decode(last.decode)
+            for stage in self.stages:
+                stage.verify = stage.decode
+        self.on_hidden: Callable[[int, int, Sequence[int], np.ndarray, bool], None] | None = None
         self.managers: list[tcim.WeightManager] = []
         self.devices: tuple[int, ...] = ()
         self._rows = np.zeros((batches[0], 1, embedding.shape[1]), embedding.dtype)
-        self.tokens: list[list[int]] = [[] for _ in range(batches[0])]
-        self._parked: dict[int, list[list[np.ndarray]]] = {}  # row 0 of each cache, by stage, of slots that pass 0
+        self._verified: int | None = None  # slot whose states only a verify run has, if its graph returns them all
 
     @classmethod
     def open(
@@ -131,10 +137,6 @@ class Slots:
     def before_run(self, call: Callable[[], None]) -> None:
         """Has `call` called whenever a step of prompt or answer is about to run on the device."""
         self.stages[0].before_run = call
-
-    def __len__(self) -> int:
-        """The number of slots, B."""
-        return len(self.tokens)
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
         """Appends at most `chunk_length` tokens to a slot; returns the logits [V] after the last.
@@ -180,6 +182,7 @@ class Slots:
                 f"{len(held)} + {len(tokens)} tokens do not fit into the {self.context_length} rows of a slot"
             )
         self._unpark(slot)
+        self._settle({slot}, None if graph == "prefill" else slot)
         if not held:
             for stage in self.stages:
                 stage.begin(slot)
@@ -187,11 +190,34 @@ class Slots:
         rows[0, : len(tokens)] = self.embedding[list(tokens)]
         for stage in self.stages:
             rows = stage.run_prompt(getattr(stage, graph), slot, rows, len(held), len(tokens))
+        if graph == "verify":
+            self._verified = slot
         if self.on_hidden is not None:
             hidden = getattr(self.stages[-1], graph).get_output(POST_NORM_HIDDEN).numpy()[0, : len(tokens)]
-            self.on_hidden(len(held), tokens, hidden, graph == "prefill")
+            self.on_hidden(slot, len(held), tokens, hidden, graph == "prefill")
         held.extend(tokens)
         return rows
+
+    def _settle(self, at_work: Collection[int], verifies: int | None) -> None:
+        """Before a run of these slots: their states lie where it reads them.
+
+        Args:
+            at_work: Slots that take part.
+            verifies: The slot whose verify graph it is, which goes on with its own outputs.
+        """
+        slot = self._verified
+        if slot is None or slot == verifies:
+            return
+        self._verified, held = None, len(self.tokens[slot])
+        if not held:  # it begins anew
+            return
+        try:
+            for stage in self.stages:
+                stage.settle(held)
+        except ValueError:
+            if slot in at_work:
+                raise
+            self.tokens[slot] = []  # nothing can go on there
 
     def decode(self, tokens: Mapping[int, int]) -> np.ndarray:
         """Appends one token to each slot named; the others keep their rows (the idle-slot rule).
@@ -244,6 +270,7 @@ class Slots:
 
     def _run_decode(self, tokens: Mapping[int, int], output: str | None = None) -> np.ndarray:
         """An output of the last stage's decode graph after a step of the slots named."""
+        self._settle(tokens, None)
         lengths = []
         for slot, held in enumerate(self.tokens):
             if slot in tokens:
@@ -256,41 +283,10 @@ class Slots:
         rows = self._rows
         for stage in self.stages:
             rows = stage.run_decode(rows, lengths, tokens, output if stage is self.stages[-1] else None)
+        if self.on_hidden is not None:
+            hidden = self.stages[-1].decoded(POST_NORM_HIDDEN)
+            for slot, token in tokens.items():
+                self.on_hidden(slot, len(self.tokens[slot]), [token], hidden[slot], False)
         for slot, token in tokens.items():
             self.tokens[slot].append(token)
         return rows
-
-    def park(self, slot: int) -> None:
-        """Says that decode steps will come before a slot is used again; they need not read its rows then."""
-        if len(self) > 1 and len(self.tokens[slot]) >= _PARKED_FROM and slot not in self._parked:
-            self._parked[slot] = [stage.read_rows(slot, 1) for stage in self.stages]
-
-    def _unpark(self, slot: int) -> None:
-        if self._parked and (rows := self._parked.pop(slot, None)) and self.tokens[slot]:
-            for stage, row in zip(self.stages, rows, strict=True):
-                stage.write_rows(slot, row, 1)
-
-    def read_rows(self, slot: int) -> list[np.ndarray]:
-        """Copies of the valid rows of a slot's caches, each [1, Hkv, rows, D], in an order of its own."""
-        self._unpark(slot)
-        return [rows for stage in self.stages for rows in stage.read_rows(slot, len(self.tokens[slot]))]
-
-    def write_rows(self, slot: int, tokens: Sequence[int], rows: Sequence[np.ndarray]) -> None:
-        """Makes a slot hold `tokens`, whose rows `read_rows` gave: each [1, Hkv, at least len(tokens), D]."""
-        self.tokens[slot] = []
-        self._unpark(slot)
-        begin = 0
-        for stage in self.stages:
-            end = begin + len(stage.caches[slot])
-            stage.write_rows(slot, rows[begin:end], len(tokens))
-            begin = end
-        self.tokens[slot] = list(tokens)
-
-    def copy_rows(self, source: int, target: int, count: int) -> None:
-        """Makes one slot hold the first `count` tokens of another, without the host."""
-        self.tokens[target] = []
-        self._unpark(source)
-        self._unpark(target)
-        for stage in self.stages:
-            stage.copy_rows(source, target, count)
-        self.tokens[target] = self.tokens[source][:count]

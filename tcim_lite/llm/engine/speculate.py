@@ -131,7 +131,7 @@ def drafter_for(
         FileNotFoundError: The package lacks the graphs; the message names the compile option that makes them.
         ValueError: Another word, or a draft model with another vocabulary.
     """
-    of_layer = slots if slots is not None and slots.decodes_by_verify else None
+    of_layer = slots if slots is not None and slots.gives_hidden else None
     has_verify = of_layer is not None or package.has("verify.hmm") or package.has("verify.hmms")
     if speculate == "auto":
         if not has_verify or (of_layer is not None and of_layer.verify_length < 2):
@@ -142,7 +142,8 @@ def drafter_for(
     if speculate not in ("lookup", "draft"):
         raise ValueError(f"speculate={speculate!r}: expected 'off', 'auto', 'lookup' or 'draft'")
     if not has_verify:
-        package.graph("verify.hmm")  # says how to make it
+        # Says how to make it.
+        package.graph("decode_mtp.hmm" if slots is not None and slots.carries else "verify.hmm")
     if speculate == "lookup":
         return PromptLookup()
     if of_layer is not None:

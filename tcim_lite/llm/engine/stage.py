@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from ..carried import bind_carried, carried_of, clear_carried, gives_each_state,
 from ..kv_cache import cache_names
 from ..masks import Masks
 from ..package import Package
-from ..ports import check_decode, lanes_of
+from ..ports import check_decode, lanes_of, tokens_of
 from ..prompt import run_graph
-from .step_states import StepStates
+from ..step_states import StepStates
 
 
 class Stage:
@@ -30,8 +31,8 @@ class Stage:
         prefill: Module of one prompt, [1, P, H] to logits [1, 1, V] (or [1, P, V]); of a stage that is not the last, to
             hidden rows [1, P, H].
         decode: Module of B slots, [B, 1, H] to logits [B, 1, V], or hidden rows [B, 1, H]; it owns the caches. Of a
-            package with multi-token prediction it is the verify graph of its one slot.
-        verify: Module of one prompt, [1, T, H] to the logits of all its tokens [1, T, V].
+            package with multi-token prediction and one slot it is the verify graph.
+        verify: Module of one prompt, [1, T, H] to the logits of all its tokens [1, T, V], or hidden rows [1, T, H].
 
     Attributes:
         caches: Of each slot, device tensors [1, Hkv, C, D].
@@ -48,7 +49,8 @@ class Stage:
     def __init__(self, prefill: Any, decode: Any, verify: Any = None):
         self.prefill, self.decode, self.verify = prefill, decode, verify
         self.lanes = lanes_of(decode)
-        self.decodes_by_verify = gives_each_state(decode)
+        # Of a stage without linear attention, only the number of tokens tells.
+        self.decodes_by_verify = gives_each_state(decode) or (verify is None and tokens_of(decode) > 1)
         if self.decodes_by_verify:
             self.verify = decode
         else:
@@ -75,8 +77,10 @@ class Stage:
         self._masked = [1] * len(self.lanes)  # tokens that the masks of linear attention let through
         self.carries = bool(self.lanes[0].carried)
         self._states = [carried_of(decode, slot) for slot in range(len(self.lanes))]
-        self._step_states = StepStates(prefill, decode) if self.decodes_by_verify else None
         share_carried(decode, [])
+        self._step_states = None
+        if self.verify is not None and gives_each_state(self.verify):
+            self._step_states = StepStates(self.verify, self._states)
         clear_carried(decode)  # a run reads those of every slot
 
     @classmethod
@@ -108,18 +112,23 @@ class Stage:
         if self._bound.pop(id(graph), None) != slot:  # none until all are bound
             for name, cache in zip(cache_names(graph), self.caches[slot], strict=True):
                 graph.set_dev_input(name, cache)
-            if self._step_states is None:
+            if self._step_states is None or graph is not self.verify:
                 bind_carried(graph, self._states[slot])
         self._bound[id(graph)] = slot
-        if self._step_states is not None:
-            self._step_states.bind(graph, valid)
+        if self._step_states is not None and graph is self.verify:
+            self._step_states.bind(slot, valid)
         self.before_run()
         return run_graph(graph, rows, valid, current)
+
+    def settle(self, valid: int) -> None:
+        """Brings the states after `valid` tokens, where a verify run has them, to where all runs of its slot read."""
+        if self._step_states is not None:
+            self._step_states.settle(valid)
 
     def begin(self, slot: int) -> None:
         """Says that the next run of a slot is the first of a sequence."""
         if self._step_states is not None:
-            self._step_states.reset()
+            self._step_states.reset(slot)
         if self.carries:
             clear_carried(self.decode, slot)
 
@@ -187,14 +196,21 @@ def load_stages(
     if not devices:
         raise ValueError("devices is empty; name at least one, such as [0]")
     if pipeline:
-        parts = list(zip(package.parts("prefill"), package.parts("decode"), strict=True))
+        verifies: list[Path | None] = [None] * len(package.parts("decode"))
+        if package.has("verify_part0.hmm"):
+            verifies = list(package.parts("verify"))
+        parts = list(zip(package.parts("prefill"), package.parts("decode"), verifies, strict=True))
         if len(parts) != len(devices):
             raise ValueError(
                 f"the package has {len(parts)} stages, devices names {len(devices)}: {list(devices)}; "
                 "name one device for each stage"
             )
         managers = [tcim.WeightManager(device) for device in devices]
-        return [Stage.load(*paths, weights) for paths, weights in zip(parts, managers, strict=True)], managers
+        stages = [
+            Stage.load(prefill, decode, weights, verify)
+            for (prefill, decode, verify), weights in zip(parts, managers, strict=True)
+        ]
+        return stages, managers
     if len(devices) > 1:
         weights = tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))
         verify = package.graph("verify.hmms") if package.has("verify.hmms") else None
