@@ -117,67 +117,12 @@ class Attention:
         Returns:
             [B, T, H], or [1, 1, H] where only one row is needed from here on.
         """
-        builder, config, shard, slots = part.builder, part.config, part.shard, part.slots
+        builder, config, shard = part.builder, part.config, part.shard
         here = f"layers.{layer}.attn"
-        batch, tokens, _ = x.shape
-        head_dim, all_heads = self.head_dim or config.head_dim, self.heads or config.num_heads
-        num_q = len(shard.even(all_heads))
-        num_kv = self.kv_heads or shard.kv_heads
-        projection = {"own": roles.QKV, "keys": roles.QK, "shared": roles.Q}[self.values]
-
         normed = part.norm_of_hidden(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
+        projection = {"own": roles.QKV, "keys": roles.QK, "shared": roles.Q}[self.values]
         qkv = part.linear(f"{here}.qkv", normed, projection, layer, roles.QKV_BIAS if self.qkv_bias else None)
-
-        def heads(name: str, first: int, count: int) -> Ref:
-            flat = builder.slice(f"{here}.{name}_flat", qkv, first * head_dim, (first + count) * head_dim)
-            return builder.reshape(f"{here}.{name}_heads", flat, (batch, tokens, count, head_dim))
-
-        def positioned(name: str, x: Ref, norm: roles.Role) -> Ref:
-            if self.qk_norm:
-                x = part.norm(f"{here}.{name}_norm", x, norm, layer)
-            if not self.rotated:
-                return x
-            if part.tables is not None:
-                return builder.rope_by_rows(f"{here}.{name}", x, *part.tables)
-            cos, sin = (roles.LOCAL_COS, roles.LOCAL_SIN) if self.local_rope else (roles.ROPE_COS, roles.ROPE_SIN)
-            return builder.rope(f"{here}.{name}", x, cos, sin, slots)
-
-        def cached(which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
-            names = [f"{here}.{which}" + (f"_batch_{slot}" if slot else "") for slot in range(len(slots))]
-            return builder.kv_cache(names, new, caches, slots)
-
-        q = positioned("q", heads("q", 0, num_q), roles.Q_NORM)
-        if self.has_cache:
-            index = part.cached_layers.index(layer)
-            unturned = heads("k", num_q, num_kv)
-            k = positioned("k", unturned, roles.K_NORM)
-            v = unturned if self.values == "keys" else heads("v", num_q + num_kv, num_kv)
-            if self.unit_values:
-                v = builder.rms_norm(f"{here}.v_norm", v, roles.ones(head_dim), config.rms_norm_eps)
-            keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
-            values = cached("v_cache", v, [slot.values[index] for slot in slots])
-            part.caches[layer] = (keys, values)
-        else:
-            assert self.source is not None
-            keys, values = part.caches[self.source]
-        which = 0 if self.window is not None else 1
-        masks = [mask for slot in slots if (mask := slot.masks[which]) is not None]
-        sinks = part.weight(roles.SINKS, layer) if self.sinks else None
-
-        def attend(name: str) -> Ref:
-            besides = config.family.contract.extra_mask is not None
-            return builder.attention(
-                name, q, keys, values, slots, self.window, sinks, masks, self.scale, besides=besides
-            )
-
-        def gated(name: str) -> Ref:
-            mixed = attend(f"{here}.mix")
-            first, wide = (num_q + 2 * num_kv) * head_dim, num_q * head_dim
-            gate = builder.slice(f"{here}.gate", qkv, first, first + wide)
-            return builder.gate_mul(name, mixed, gate, "sigmoid")
-
-        name, mix = (f"{here}.gated", gated) if self.gated else (f"{here}.mix", attend)
-        mixed = part.whole(name, shard.even(all_heads).start * head_dim, all_heads * head_dim, mix)
+        mixed = _Mixed(block=self, part=part, layer=layer, here=here, qkv=qkv).lower()
         if self.out_gate is not None:
             gate = part.linear(f"{here}.gate", normed, roles.OUT_GATE, layer)
             mixed = builder.gate_mul(f"{here}.gated", mixed, gate, "softplus")
@@ -195,6 +140,102 @@ class Attention:
         if self.out_norm:
             out = part.norm(f"{here}.out_norm", out, roles.ATTENTION_OUT_NORM, layer)
         return builder.add(residual, x, out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mixed:
+    """What attention makes of its projections, which lie side by side in `qkv`: the device's heads of q, of k, of v,
+    and where it is gated those of q's gates."""
+
+    block: Attention
+    part: GraphPart
+    layer: int
+    here: str
+    qkv: Ref
+
+    @property
+    def head_dim(self) -> int:
+        return self.block.head_dim or self.part.config.head_dim
+
+    @property
+    def all_heads(self) -> int:
+        """Query heads on all devices."""
+        return self.block.heads or self.part.config.num_heads
+
+    @property
+    def heads(self) -> range:
+        """Those of this device."""
+        return self.part.shard.even(self.all_heads)
+
+    @property
+    def kv_heads(self) -> int:
+        return self.block.kv_heads or self.part.shard.kv_heads
+
+    def lower(self) -> Ref:
+        """Returns what all heads of all devices give, [B, T, heads * head_dim]."""
+        q = self._positioned("q", self._heads("q", 0, len(self.heads)), roles.Q_NORM)
+        keys, values = self._keys_and_values()
+
+        def attend(name: str) -> Ref:
+            return self._attend(name, q, keys, values)
+
+        def gated(name: str) -> Ref:
+            mixed = attend(f"{self.here}.mix")
+            first, wide = (len(self.heads) + 2 * self.kv_heads) * self.head_dim, len(self.heads) * self.head_dim
+            gate = self.part.builder.slice(f"{self.here}.gate", self.qkv, first, first + wide)
+            return self.part.builder.gate_mul(name, mixed, gate, "sigmoid")
+
+        name, mix = (f"{self.here}.gated", gated) if self.block.gated else (f"{self.here}.mix", attend)
+        return self.part.whole(name, self.heads.start * self.head_dim, self.all_heads * self.head_dim, mix)
+
+    def _keys_and_values(self) -> tuple[list[Ref], list[Ref]]:
+        """The caches behind what this run adds to them, or those of the layer that the block shares."""
+        block, part = self.block, self.part
+        if not block.has_cache:
+            assert block.source is not None
+            return part.caches[block.source]
+        index, behind_q = part.cached_layers.index(self.layer), len(self.heads)
+        unturned = self._heads("k", behind_q, self.kv_heads)
+        k = self._positioned("k", unturned, roles.K_NORM)
+        v = unturned if block.values == "keys" else self._heads("v", behind_q + self.kv_heads, self.kv_heads)
+        if block.unit_values:
+            v = part.builder.rms_norm(f"{self.here}.v_norm", v, roles.ones(self.head_dim), part.config.rms_norm_eps)
+        keys = self._cached("k_cache", k, [slot.keys[index] for slot in part.slots])
+        values = self._cached("v_cache", v, [slot.values[index] for slot in part.slots])
+        part.caches[self.layer] = (keys, values)
+        return keys, values
+
+    def _attend(self, name: str, q: Ref, keys: Sequence[Ref], values: Sequence[Ref]) -> Ref:
+        block, part = self.block, self.part
+        which = 0 if block.window is not None else 1
+        masks = [mask for slot in part.slots if (mask := slot.masks[which]) is not None]
+        sinks = part.weight(roles.SINKS, self.layer) if block.sinks else None
+        besides = part.config.family.contract.extra_mask is not None
+        return part.builder.attention(
+            name, q, keys, values, part.slots, block.window, sinks, masks, block.scale, besides=besides
+        )
+
+    def _heads(self, name: str, first: int, count: int) -> Ref:
+        batch, tokens, _ = self.qkv.shape
+        begin, end = first * self.head_dim, (first + count) * self.head_dim
+        flat = self.part.builder.slice(f"{self.here}.{name}_flat", self.qkv, begin, end)
+        return self.part.builder.reshape(f"{self.here}.{name}_heads", flat, (batch, tokens, count, self.head_dim))
+
+    def _positioned(self, name: str, x: Ref, norm: roles.Role) -> Ref:
+        block, part = self.block, self.part
+        if block.qk_norm:
+            x = part.norm(f"{self.here}.{name}_norm", x, norm, self.layer)
+        if not block.rotated:
+            return x
+        if part.tables is not None:
+            return part.builder.rope_by_rows(f"{self.here}.{name}", x, *part.tables)
+        cos, sin = (roles.LOCAL_COS, roles.LOCAL_SIN) if block.local_rope else (roles.ROPE_COS, roles.ROPE_SIN)
+        return part.builder.rope(f"{self.here}.{name}", x, cos, sin, part.slots)
+
+    def _cached(self, which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
+        slots = self.part.slots
+        names = [f"{self.here}.{which}" + (f"_batch_{slot}" if slot else "") for slot in range(len(slots))]
+        return self.part.builder.kv_cache(names, new, caches, slots)
 
 
 def unit_norms(config: ModelConfig) -> set[int]:
