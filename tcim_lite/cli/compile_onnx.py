@@ -9,21 +9,14 @@ from collections import Counter
 
 from ..models.common.errors import CompileError
 from ..models.onnx import ImageInput, OnnxOptions, check_onnx, compile_onnx
+from .compile_options import given
 
 _EXPERIMENTAL = "HMONNX is read by guesses that no vendor file has confirmed (docs/onnx.md)"
-# Options of language models.
-_OTHERS = (
-    "prefill_length", "context_length", "all_logits", "argmax", "hidden_states", "position_ids", "masks",
-    "verify_length", "pipeline", "ndevice", "no_single_device", "head_quant", "activations", "draft", "draft_quant",
-    "draft_layers", "random_weights", "seed", "vision", "vision_quant", "vision_mask",
-)  # fmt: skip
-# What goes with --image.
-_OF_IMAGES = ("image_crop", "image_matrix", "image_mean", "image_std", "image_fill", "image_bgr")
 
 
 def run_onnx(args: argparse.Namespace) -> int:
     """Compiles, or with `--check` counts ops; status 1 when some are not supported."""
-    if option := _given(args, _OTHERS):
+    if option := given(args, "language"):
         raise CompileError(f"{option} is for language models; {args.checkpoint} is a network")
     refuse_without_images(args)
     options = OnnxOptions(
@@ -62,17 +55,8 @@ def run_onnx(args: argparse.Namespace) -> int:
 
 def refuse_without_images(args: argparse.Namespace) -> None:
     """Raises CompileError for an option that says how images are fed, where none are."""
-    if not hasattr(args, "image") and (option := _given(args, _OF_IMAGES)):
+    if not hasattr(args, "image") and (option := given(args, "images")):
         raise CompileError(f"{option} goes with --image INPUT=FORMAT,H,W, which is missing")
-
-
-def _given(args: argparse.Namespace, names: tuple[str, ...]) -> str | None:
-    """The first of these options that is not what it is when nobody gives it."""
-    for name in names:
-        default = args.default_of(name)
-        if getattr(args, name, default) != default:
-            return f"--{name.replace('_', '-')}"
-    return None
 
 
 def _check(options: OnnxOptions) -> int:

@@ -132,8 +132,9 @@ def test_open_shapes_are_given_by_options(make_model, run_there, tmp_path, capsy
     ):
         assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--shape", wrong]) == 2
         assert text in capsys.readouterr().err
-    assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--pipeline", "2"]) == 2
-    assert "--pipeline is for language models" in capsys.readouterr().err
+    for other in (["--pipeline", "2"], ["--mtp"], ["--no-single-device"], ["--audio-frames", "8"], ["--vision-mask"]):
+        assert main(["compile", str(path), "-o", str(tmp_path / "out"), *other]) == 2
+        assert f"{other[0]} is for language models" in capsys.readouterr().err
     path.write_bytes(make_model([("Relu", ["x"], ["y"], {})], {"x": (1, 3)}, ["y"]).SerializeToString())
     assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--batch", "2"]) == 2
     assert "--batch 2: no input of the file leaves axis 0 open" in capsys.readouterr().err
