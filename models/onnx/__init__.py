@@ -1,6 +1,6 @@
 """Networks from ONNX files: parsed by the package `onnx` (extra `[onnx]`), folded, lowered to our ops, packed."""
 
-from .compile import OnnxCheck, OnnxOptions, OnnxResult, check_onnx, compile_onnx, is_onnx, onnx_bytes
+from .compile import QUANTS, OnnxCheck, OnnxOptions, OnnxResult, check_onnx, compile_onnx, is_onnx, onnx_bytes
 from .cut import Cut
 from .errors import UnsupportedNodeError
 from .resizer import FORMATS, MATRICES, ImageInput
@@ -8,6 +8,7 @@ from .resizer import FORMATS, MATRICES, ImageInput
 __all__ = [
     "FORMATS",
     "MATRICES",
+    "QUANTS",
     "Cut",
     "ImageInput",
     "OnnxCheck",

@@ -59,7 +59,10 @@ def port_of(
             len(given) != len(dims) or any(said not in (extent, 0) for said, extent in zip(dims, given, strict=True))
         ):
             text = ",".join(map(str, given))
-            raise CompileError(f"--shape {shown(info.name)}={text} does not fit {_open_text(info, dims)} of the file")
+            batch = len(given) == len(dims) and given[1:] == (*dims[1:],)
+            advice = "; for a batch export the network with an open axis 0" if batch else ""
+            found = f"--shape {shown(info.name)}={text} does not fit {_open_text(info, dims)} of the file{advice}"
+            raise CompileError(found)
         shape = tuple(given)
     else:
         if dims is None:

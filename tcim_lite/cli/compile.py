@@ -17,7 +17,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="compile a checkpoint or an ONNX network into a package folder",
         description="Compiles a checkpoint into OUT: prefill and decode graphs, shared weights, embedding, tokenizer. "
         "docs/compile.md lists the model families. Needs pip install 'tcim-lite[compile]', for GGUF 'tcim-lite[gguf]'. "
-        "MODEL.onnx becomes one graph (docs/onnx.md; 'tcim-lite[onnx]').",
+        "MODEL.onnx, or the config.yml of the vendor's hmatc that names one, becomes one graph (docs/onnx.md; "
+        "'tcim-lite[onnx]').",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     for section in SECTIONS:
@@ -34,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
     from ..models.onnx import is_onnx
     from .compile_onnx import refuse_without_images, run_onnx
     from .compile_options import compile_options, given
+    from .hmatc_config import is_config
 
-    if is_onnx(args.checkpoint):
+    if is_onnx(args.checkpoint) or is_config(args.checkpoint):
         return run_onnx(args)
     if option := given(args, "network"):
         raise CompileError(f"{option} is for ONNX networks; {args.checkpoint} is no .onnx file")

@@ -1,4 +1,4 @@
-"""`tcim-lite compile MODEL.onnx`."""
+"""`tcim-lite compile MODEL.onnx`, and `config.yml` of hmatc, which names such a file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import argparse
 import sys
 import time
 from collections import Counter
+from typing import Any
 
 from ..models.common.errors import CompileError
 from ..models.onnx import ImageInput, OnnxOptions, check_onnx, compile_onnx
 from .compile_options import given
+from .hmatc_config import is_config, read_config
 
 _EXPERIMENTAL = "HMONNX is read by guesses that no vendor file has confirmed (docs/onnx.md)"
 
@@ -19,18 +21,7 @@ def run_onnx(args: argparse.Namespace) -> int:
     if option := given(args, "language"):
         raise CompileError(f"{option} is for language models; {args.checkpoint} is a network")
     refuse_without_images(args)
-    options = OnnxOptions(
-        model=args.checkpoint,
-        output=getattr(args, "output", None),
-        name=getattr(args, "name", None),
-        quant=getattr(args, "quant", "w8a8h1_sefp"),
-        batch=args.batch,
-        shapes=_shapes(getattr(args, "shape", [])),
-        images=dict(_image(text, args) for text in getattr(args, "image", [])),
-        ends=tuple(getattr(args, "end_at", [])),
-        begins=tuple(getattr(args, "begin_at", [])),
-        constants=_constants(getattr(args, "constant", [])),
-    )
+    options = _options(args)
     if args.check:
         return _check(options)
     if options.output is None:
@@ -51,6 +42,24 @@ def run_onnx(args: argparse.Namespace) -> int:
         print(f"{options.output}: 1 file in {time.monotonic() - start:.1f} s")
         print(f"  {result.path.stat().st_size / 1e6:10.2f} MB  {result.path.name}: {ops}")
     return 0
+
+
+def _options(args: argparse.Namespace) -> OnnxOptions:
+    """Those of the command; those that it does not give are the configuration's, if it names one."""
+    values: dict[str, Any] = {"model": args.checkpoint, "batch": args.batch}
+    if is_config(args.checkpoint):
+        values |= read_config(args.checkpoint)
+    values |= {key: getattr(args, key) for key in ("output", "name", "quant") if hasattr(args, key)}
+    if hasattr(args, "shape"):
+        values["shapes"] = {**values.get("shapes", {}), **_shapes(args.shape)}
+    if hasattr(args, "image"):
+        values["images"] = dict(_image(text, args) for text in args.image)
+    return OnnxOptions(
+        **values,
+        ends=tuple(getattr(args, "end_at", [])),
+        begins=tuple(getattr(args, "begin_at", [])),
+        constants=_constants(getattr(args, "constant", [])),
+    )
 
 
 def refuse_without_images(args: argparse.Namespace) -> None:

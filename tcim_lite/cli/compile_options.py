@@ -74,7 +74,8 @@ _OF_ALL = Section(
             "checkpoint",
             metavar="MODEL",
             type=Path,
-            help="Hugging Face folder with config.json and safetensors, a GGUF file (its first part), or an ONNX file",
+            help="Hugging Face folder with config.json and safetensors, a GGUF file (its first part), an ONNX file, or "
+            "the config.yml of the vendor's hmatc",
         ),
         _option("-o", "--output", metavar="OUT", type=Path, help="package folder to write"),
         _option("--name", help="prefix of the package's files (default: model_type of config.json, such as qwen3)"),
