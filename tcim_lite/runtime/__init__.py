@@ -12,8 +12,9 @@ from tcim_lite.errors import (
     UnsupportedError,
 )
 from tcim_lite.runtime.devices import get_device_num, get_version
+from tcim_lite.runtime.loading import load, load_model_info
 from tcim_lite.runtime.managers import DevManager, WeightManager
-from tcim_lite.runtime.module import Module, load, load_model_info
+from tcim_lite.runtime.module import Module
 from tcim_lite.runtime.options import Option, RunOption
 from tcim_lite.runtime.stream import Stream
 from tcim_lite.runtime.tensor import Tensor, from_dlpack

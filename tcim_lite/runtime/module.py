@@ -1,16 +1,14 @@
-"""Module, and the functions that load one."""
+"""A loaded model."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tcim_lite import _core
 from tcim_lite.errors import ArgumentError, StateError
 from tcim_lite.marks import chosen, exact, extension
-from tcim_lite.runtime.arguments import checked, file_path, flag, integer, port_name
+from tcim_lite.runtime.arguments import checked, flag, integer, port_name
 from tcim_lite.runtime.arrays import as_array
-from tcim_lite.runtime.managers import DevManager, WeightManager
 from tcim_lite.runtime.options import Option, RunOption
 from tcim_lite.runtime.stream import Stream
 from tcim_lite.runtime.tensor import Tensor
@@ -21,55 +19,7 @@ if TYPE_CHECKING:
 
     from tcim_lite._core import Module as CoreModule
 
-__all__ = ["Module", "load", "load_model_info"]
-
-
-@exact("1.2")
-def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) -> Module:
-    """Loads a model.
-
-    Args:
-        path: a `.hmm` file. Extra, not in the vendor's API: the bytes of one that contains its weights, in anything
-            with a buffer (bytes, an mmap, an array).
-        option: None means device 0 and weights of its own.
-
-    Returns:
-        The module, ready to run.
-
-    Raises:
-        HmmFormatError: a missing, damaged or foreign file, or weights that do not belong to it.
-        DeviceError: a device that does not exist or has no memory left.
-        UnsupportedError: a model this version cannot run.
-    """
-    if option is None:
-        option = Option()
-    elif not isinstance(option, Option):
-        wrap = isinstance(option, (DevManager, WeightManager, int))
-        hint = f"; write load(path, Option({option!r:.200}))" if wrap else ""
-        raise TypeError(f"option={option!r:.200}: expected an Option{hint}")
-    options = option._load_options()
-    if not isinstance(path, (str, os.PathLike)):
-        try:
-            data = memoryview(path)
-        except TypeError:
-            raise TypeError(f"path={path!r:.200}: expected a str, a path or the bytes of a model") from None
-        if isinstance(path, bytes) and path.endswith((b".hmm", b".hmms")) and len(path) < 4096:
-            raise TypeError(f"path={path!r:.200}: bytes are taken as a model, not as its path; give os.fsdecode(path)")
-        return Module._wrap(_core.load_bytes(data, options))
-    return Module._wrap(_core.load_file(file_path(path), options))
-
-
-@chosen("1.2", "JSON; `input`, `output`, and `custom_msg` in `info` are as the vendor's engine reads them")
-def load_model_info(path: str | os.PathLike[str]) -> str:
-    """A description of a model file as a JSON object. Loads no weights.
-
-    `input` and `output` are lists of objects with `name`, `shape`, `dtype` ("FLOAT16") and `format`; `info` has name,
-    version, producer, target, `ncore`, `ndevice` and `custom_msg`, a string; `weights` has their count, bytes and file.
-
-    Raises:
-        HmmFormatError: the file is missing or damaged.
-    """
-    return _core.describe_model(file_path(path))
+__all__ = ["Module"]
 
 
 @exact("7", "Module")
@@ -98,6 +48,8 @@ class Module:
     @exact("7")
     def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) -> Module:
         """The same as `tcim_lite.runtime.load`."""
+        from tcim_lite.runtime.loading import load  # which makes Modules
+
         return load(path, option)
 
     # -- what the model looks like

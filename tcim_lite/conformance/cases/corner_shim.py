@@ -42,7 +42,7 @@ def test_c23_the_shim_is_found_in_its_folder_and_nowhere_else(kit):
     folder = emulators(kit).folder
     found = importlib.util.find_spec("hmatc")  # None where the emulator was installed without its .pth file
     assert found is None or [Path(place) for place in found.submodule_search_locations] == [folder / "hmatc"]
-    assert not list(folder.rglob("__init__.py"))
+    assert not list((folder / "hmatc").rglob("__init__.py"))
 
 
 def test_c23_ids_are_consecutive_and_exist(kit):
