@@ -30,6 +30,7 @@ COMMANDS = (
     "generate",
     "golden",
     "inspect",
+    "pack",
     "port_check",
     "record_info",
     "replay",

@@ -1,0 +1,35 @@
+"""`tcim-lite pack`: a package folder to one GGUF file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the sub-command."""
+    parser = commands.add_parser(
+        "pack",
+        help="put a package into one GGUF file, as the vendor delivers models",
+        description="Puts prefill, decode, embedding and tokenizer of a package into one GGUF file, for programs that "
+        "load graphs from such a file (Option.set_model_offset). Compile the package with --self-contained.",
+    )
+    parser.add_argument("package", metavar="DIR", type=Path, help="folder that `tcim-lite compile` wrote")
+    parser.add_argument("-o", "--output", metavar="FILE.gguf", type=Path, required=True, help="file to write")
+    parser.add_argument("--name", help="prefix of the package's files, if the folder holds several packages")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the file and prints what is in it."""
+    from ..errors import ArgumentError
+    from ..llm.gguf import pack
+    from ..llm.package import Package
+
+    try:
+        assets = pack(Package.open(args.package, args.name), args.output)
+    except (FileNotFoundError, ValueError) as error:
+        raise ArgumentError(str(error)) from error
+    print(f"{args.output}: {args.output.stat().st_size / 1e6:.2f} MB")
+    for asset in assets:
+        print(f"  {asset.nbytes / 1e6:10.2f} MB  {asset.name}")
+    return 0

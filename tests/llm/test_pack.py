@@ -1,0 +1,109 @@
+"""One GGUF file of a package: what the package `gguf` reads in it, and graphs that run from where they lie."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from llm_packages import DEMO_CHECKPOINT, compile_package
+
+import tcim_lite.runtime as tcim
+from tcim_lite import hmm
+from tcim_lite.cli import main
+
+gguf = pytest.importorskip("gguf", reason="the oracle")
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """A package, and the GGUF file of it."""
+    folder = tmp_path_factory.mktemp("pack")
+    package = compile_package(DEMO_CHECKPOINT, folder / "package", quant="w8a8h1_sefp", self_contained=True)
+    file = folder / "model.gguf"
+    assert main(["pack", str(package.folder), "-o", str(file)]) == 0
+    return package, file
+
+
+def test_the_reader_of_gguf_finds_every_file(packed):
+    package, file = packed
+    found = gguf.GGUFReader(file)
+    about = {name: field.contents() for name, field in found.fields.items() if not name.startswith("GGUF.")}
+    assert about == {
+        "general.architecture": "qwen3",
+        "general.name": package.name,
+        "general.alignment": 4096,
+        "is_hmm": True,
+        "target": "xh2",
+        "core_num": hmm.read(package.prefill_path).ncore,
+    }
+    stored = {tensor.name: tensor for tensor in found.tensors}
+    assert all(tensor.tensor_type == gguf.GGMLQuantizationType.I8 for tensor in stored.values())
+    assert all(tensor.data_offset % 4096 == 0 for tensor in stored.values())
+    assert stored["prefill.hmm"].data.tobytes() == package.prefill_path.read_bytes()
+    assert stored["decoder.hmm"].data.tobytes() == package.decode_path.read_bytes()
+    table = stored["quant_embedding.bin"].data.tobytes()
+    config = json.loads((package.tokenizer_folder / "config.json").read_text())
+    assert struct.unpack("<IIII", table[:16]) == (2, config["vocab_size"], config["hidden_size"], 1)
+    assert table[16:] == (package.folder / "hmquant" / "quant_embedding.bin").read_bytes()
+    tokenizer = json.loads(stored["tokenizer_config.json"].data.tobytes())
+    assert tokenizer.pop("chat_template") == (package.tokenizer_folder / "chat_template.jinja").read_text()
+    assert tokenizer == json.loads((package.tokenizer_folder / "tokenizer_config.json").read_text())
+    others = {path.name for path in package.tokenizer_folder.iterdir()}
+    assert set(stored) == others | {"prefill.hmm", "decoder.hmm", "quant_embedding.bin"}
+    for name in others - {"tokenizer_config.json"}:
+        assert stored[name].data.tobytes() == (package.tokenizer_folder / name).read_bytes()
+
+
+def test_graphs_run_from_where_they_lie(packed):
+    """Prefill owns the caches, decode borrows them, and both give what the package's own files give, to the bit."""
+    package, file = packed
+    lies = {t.name: (int(t.data_offset), int(t.n_bytes)) for t in gguf.GGUFReader(file).tensors}
+
+    def answer(paths) -> list[np.ndarray]:
+        manager = tcim.WeightManager(0)
+        options = []
+        for _, place in paths:
+            option = tcim.Option(manager)
+            options.append(option.set_model_offset(*place) if place else option)
+        prefill = tcim.load(str(paths[0][0]), option=options[0])
+        caches = [n for i in range(prefill.get_num_inputs()) if "cache" in (n := prefill.get_input_name(i))]
+        decode = tcim.load(str(paths[1][0]), option=options[1].set_dummy_tensors(caches))
+        for name in caches:
+            decode.set_input(name, prefill.get_dev_input(name))
+        rng = np.random.default_rng(4)
+        outputs = []
+        for module, valid, current in ((prefill, 0, 9), (decode, 9, 1)):
+            shape = module.get_input_info("input_1").shape
+            module.set_input("input_1", rng.normal(0, 0.1, shape).astype(np.float16))
+            module.set_input("valid_length", np.int32([valid]))
+            module.set_input("current_length", np.int32([current]))
+            module.run()
+            module.sync()
+            outputs.append(module.get_output("logits").numpy())
+        return outputs
+
+    own = answer([(package.prefill_path, None), (package.decode_path, None)])
+    ours = answer([(file, lies["prefill.hmm"]), (file, lies["decoder.hmm"])])
+    assert all(np.array_equal(a, b) for a, b in zip(own, ours, strict=True))
+    assert not np.array_equal(own[0], own[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "keeps its weights in qwen3.hmw"),
+        ({"quant": "float32", "self_contained": True}, "is not one table in float16"),
+        ({"ndevice": 2, "single_device": False, "self_contained": True}, "holds prefill and decode for one device"),
+    ],
+    ids=["weights-apart", "float32", "two-devices"],
+)
+def test_what_does_not_fit_is_refused(tiny_package, tmp_path, capsys, options, message):
+    package = tiny_package(**options)
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"an earlier file")
+    assert main(["pack", str(package.folder), "-o", str(file)]) == 2
+    assert message in capsys.readouterr().err
+    assert file.read_bytes() == b"an earlier file"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
