@@ -107,12 +107,11 @@ TensorInfo TensorInfo::AsType(tcim::DataType dtype) const {
 std::ostream& operator<<(std::ostream& out, const TensorInfo& info) {
   std::string shape;
   for (const int64_t extent : info.Shape()) shape += (shape.empty() ? "" : ",") + std::to_string(extent);
-  const auto& state = Access::impl(info);
-  const int64_t size = state == nullptr ? 0 : state->core.elements();
+  const std::string bytes = std::to_string(info.MemSize());
   // One string, so that a width set on the stream pads the line and not its first word.
   return out << std::string("TensorInfo: shape: [") + shape + "], dtype: " + kDataTypeNames[info.DataType()] +
-                    ", format: " + std::string(name_of(to_core(info.Format()))) + ", size: " + std::to_string(size) +
-                    ", memsize: " + std::to_string(info.MemSize());
+                    ", format: " + std::string(name_of(to_core(info.Format()))) + ", size: " + bytes +
+                    ", memsize: " + bytes;
 }
 
 }  // namespace tcim

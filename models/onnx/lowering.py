@@ -78,7 +78,7 @@ def lower_network(
             )
         if (image := images.get(port.name)) is not None:
             check_image(image, port)
-            values[port.name] = emit.input(port.name, (port.shape[0], image.nbytes), "image")
+            values[port.name] = emit.input(port.name, (port.shape[0] // image.parts, image.nbytes), "image")
         else:
             values[port.name] = emit.input(port.name, port.shape, "state" if port.name in states else kind)
     _add_images(network, images, values, emit)

@@ -53,6 +53,7 @@ class ImageInput:
         dynamic: The part of the image, and where it goes, is an input of each run (mode 1); else `part` fills the
             network's input (mode 3).
         part: y, x, height and width of the part of a static image, all even; None: the whole image.
+        parts: Of each image, with `dynamic`: the network's batch is so many times that of the images.
         matrix: One of `MATRICES`.
         mean: Of the network's channels, from 0 to 255.
         deviation: Likewise.
@@ -65,6 +66,7 @@ class ImageInput:
     width: int
     dynamic: bool = False
     part: tuple[int, int, int, int] | None = None
+    parts: int = 1
     matrix: str = "bt601"
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     deviation: tuple[float, float, float] = (1.0, 1.0, 1.0)
@@ -85,6 +87,10 @@ class ImageInput:
             )
         if self.part is not None:
             self._check_part(*self.part)
+        if self.parts < 1 or (self.parts > 1 and not self.dynamic):
+            raise CompileError(
+                f"{self.parts} parts of an image; expected 1 or more, and above 1 a dynamic crop, which says where"
+            )
         if not all(np.isfinite([*self.mean, *self.deviation])) or min(self.deviation) <= 0:
             raise CompileError(
                 f"means {self.mean} and deviations {self.deviation}: expected numbers, the latter above 0"
@@ -157,6 +163,11 @@ def check(image: ImageInput, port: Port) -> None:
         raise CompileError(
             f"input '{port.name}' is {port.dtype} {list(shape)}; an image becomes float [N, 3, H, W]{turned}"
         )
+    if shape[0] % image.parts:
+        raise CompileError(
+            f"input '{port.name}' has a batch of {shape[0]}, expected a multiple of the {image.parts} parts of an "
+            "image (--batch)"
+        )
     _, _, height, width = image.part or (0, 0, image.height, image.width)
     for size, out in ((height, shape[2]), (width, shape[3])):
         if not image.dynamic and not _SCALES[0] <= out / size <= _SCALES[1]:
@@ -169,6 +180,8 @@ def lower_image(image: ImageInput, port: Port, pixels: Tensor, crop: Tensor | No
     what: dict[str, str | int | Sequence[int]] = {
         "format": image.format, "height": image.height, "width": image.width, "fill": list(image.fill)
     }  # fmt: skip
+    if image.parts > 1:
+        what["parts"] = image.parts
     operands: list[Tensor | int] = [pixels, emit.weight(image.colours(), "float32")]
     if crop is None:
         what["crop"] = [*(image.part or (0, 0, image.height, image.width)), height, width, 0, 0, 0, 0]

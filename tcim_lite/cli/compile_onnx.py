@@ -106,6 +106,7 @@ def _image(text: str, args: argparse.Namespace) -> tuple[str, ImageInput]:
         width=int(parts[2]),
         dynamic=args.image_crop == "dynamic",
         part=_part(args.image_crop),
+        parts=args.image_parts,
         matrix=args.image_matrix,
         mean=_three(args.image_mean, "mean"),
         deviation=_three(args.image_std, "std"),

@@ -248,6 +248,13 @@ _OF_IMAGES = Section(
             help="which part of the image: the whole, this one, or what one more input says (dynamic)",
         ),
         _option(
+            "--image-parts",
+            metavar="N",
+            type=int,
+            default=1,
+            help="parts of each image, with a dynamic crop: the network's batch is N times that of the images",
+        ),
+        _option(
             "--image-matrix",
             choices=("bt601", "bt709", "bt601-video", "bt709-video"),
             default="bt601",

@@ -34,7 +34,7 @@ def read_config(path: Path) -> dict[str, Any]:
     images: dict[str, ImageInput] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     suffix = ""
-    batch = build.get("batch", int, 1)
+    batch, parts = build.get("batch", int, 1), build.get("roi_num", int, 1)
     for name in inputs.content:
         entry = inputs.section(name)
         extents = entry.numbers("shape", None)
@@ -43,15 +43,15 @@ def read_config(path: Path) -> dict[str, Any]:
             raise CompileError(f"{entry.where}: shape {entry.content.get('shape')}: expected whole numbers above 0")
         shapes[name] = (shape[0] * batch, *shape[1:])
         if entry.content.get("data_format") is not None and "resizer" in entry.content:
-            images[name], suffix = _image(entry, shape)
-    if suffix and build.get("roi_num", int, 1) != 1:
-        raise CompileError(f"{build.where}: roi_num above 1 (one image for several parts) is not offered")
+            images[name], suffix = _image(entry, shape, parts)
+    first = next(iter(shapes.values()))[0]
+    if images and parts > 1:
+        shapes = {name: (shape[0] * parts, *shape[1:]) for name, shape in shapes.items()}
     quant = config.section("quant", optional=True).get("quant_type", str, QUANTS[0])
     if quant not in QUANTS:
         raise CompileError(f"{path.name}: quant_type {quant}: choose by --quant from {', '.join(QUANTS)}")
-    tag = "_1roi" if suffix else ""
+    tag = f"_{parts}roi" if suffix else ""
     cores, level = build.get("ncore", int, 1), build.get("opt_level", int, 2)
-    first = next(iter(shapes.values()))[0]
     return {
         "model": _model(path, model.get("model_path", str)),
         "output": path.parent / model.get("save_dir", str) / "xh2",
@@ -62,7 +62,7 @@ def read_config(path: Path) -> dict[str, Any]:
     }
 
 
-def _image(entry: _Section, shape: tuple[int, ...]) -> tuple[ImageInput, str]:
+def _image(entry: _Section, shape: tuple[int, ...], parts: int) -> tuple[ImageInput, str]:
     """What the resizer does, and how the name of the package ends."""
     if len(shape) != 4:
         raise CompileError(f"{entry.where}: an image has the shape [N, C, H, W], got {list(shape)}")
@@ -93,6 +93,7 @@ def _image(entry: _Section, shape: tuple[int, ...]) -> tuple[ImageInput, str]:
         height=height,
         width=width,
         dynamic=not static,
+        parts=parts,
         part=(y, x, rows, columns) if static and (y, x, rows, columns) != (0, 0, height, width) else None,
         mean=(means[0], means[1], means[2]),
         deviation=(deviations[0], deviations[1], deviations[2]),

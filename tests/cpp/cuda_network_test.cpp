@@ -422,19 +422,22 @@ void test_images_to_colours() {
       {"YUV400", 24 * 16}, {"YUV420SP", 24 * 16 * 3 / 2}, {"YUV422SP", 24 * 16 * 2}, {"YUV444SP", 24 * 16 * 3}};
   for (const DType dtype : kDtypes) {
     for (const auto& [format, bytes] : formats) {
-      for (const bool given : {false, true}) {
+      for (const int64_t parts : {0, 1, 2}) {  // 0: of all images the same part
         GraphMaker maker(dtype);
-        std::vector<uint32_t> operands = {maker.images({2, bytes}), maker.floats(DType::Float32, {3, 6})};
+        const bool given = parts > 0;
+        std::vector<uint32_t> operands = {maker.images({parts == 2 ? 1 : 2, bytes}),
+                                          maker.floats(DType::Float32, {3, 6})};
         std::vector<std::pair<std::string, AttributeValue>> attributes = {
             {"format", format}, {"height", int64_t{24}}, {"width", int64_t{16}}, {"fill", std::string("114,0,255")}};
         std::vector<Length> crops;  // 1, 4, 7 .., of the second image beyond its sides
+        if (parts == 2) attributes.emplace_back("parts", parts);
         if (given) {
           operands.push_back(maker.crops(2));
           crops.push_back({operands.back(), 1});
         } else {
           attributes.emplace_back("crop", std::string("2,4,20,12,9,30,1,2,3,1"));
         }
-        check(concat("Resizer ", name_of(dtype), " ", format, given ? " crops given" : ""), maker,
+        check(concat("Resizer ", name_of(dtype), " ", format, " ", parts, " parts"), maker,
               {maker.op(OpKind::Resizer, operands, {2, 3, 13, 33}, attributes)},
               {0, dtype == DType::Float16 ? 1e-3 : 1e-5}, crops);
       }

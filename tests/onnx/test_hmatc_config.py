@@ -91,6 +91,17 @@ def test_a_static_part_a_border_and_the_order_of_channels_are_those_of_the_file(
     np.testing.assert_allclose(module.get_output("y").numpy(), wanted, rtol=1e-6)
 
 
+def test_several_parts_of_one_image(folder, make_model):
+    model = make_model([("Relu", ["images"], ["y"], {})], {"images": ("n", 3, 16, 24)}, ["y"])
+    (folder / "open.onnx").write_bytes(model.SerializeToString())
+    resizer, build = {"resizer_mode": 1, "resizer_input_size": [64, 96]}, {"roi_num": 4, "batch": 2}
+    assert main(["compile", str(write(folder, IMAGE, resizer, "open.onnx", build=build)), "-q"]) == 0
+    module = rt.load(folder / "output" / "xh2" / "net_xh2_b2_4roi_1core_O2_dynamic_v2.hmm")
+    shapes = [module.get_input_info(name).shape for name in ("images", "resizer_crop_images")]
+    assert shapes == [(2, 3, 64, 96), (8, 10)]
+    assert module.get_output_info("y").shape == (8, 3, 16, 24)
+
+
 def test_open_axes_and_batches_of_several_inputs(folder):
     inputs = {"a": {"shape": [2, 3]}, "b": {"shape": [2, 3], "data_format": None}}
     model = {"name": "two", "save_dir": "output", "model_path": "two.onnx", "inputs": inputs}
@@ -140,7 +151,7 @@ def test_configurations_that_are_none_are_refused(folder, capsys, change, text):
         ({"resizer_input_size": [64]}, {}, "expected two numbers for the size of the image"),
         ({"toYUV_format": "NV12"}, {}, "choose from YUV400"),
         ([], {}, "resizer: expected a mapping"),
-        ({}, {"roi_num": 4}, "roi_num above 1 (one image for several parts) is not offered"),
+        ({}, {"roi_num": 4}, "4 parts of an image; expected 1 or more, and above 1 a dynamic crop"),
         ({}, {"batch": 4}, "does not fit [1,3,16,24] of the file; for a batch export the network with an open axis 0"),
     ],
 )

@@ -145,6 +145,27 @@ def test_a_dynamic_crop_is_the_last_input_and_differs_by_image_and_run(compiled)
             np.testing.assert_allclose(got, np.abs(wanted), atol=2e-5, rtol=0)
 
 
+def test_several_parts_of_each_image_are_as_many_results(compiled):
+    """As the vendor's programs classify what they have detected: one picture, and a row of the crop for each object."""
+    options = ("--image", "x=YUV420SP,40,32", "--image-crop", "dynamic", "--image-parts", "2", "--image-fill", "9,8,7")
+    module = compiled(*options, shape=(4, 3, 12, 20))
+    image, crop = module.get_input_info("x"), module.get_input_info("resizer_crop_x")
+    assert (image.shape, image.mem_size) == ((2, 3, 40, 32), 2 * 40 * 32 * 3 // 2)
+    assert (crop.shape, module.get_output_info("y").shape) == ((4, 10), (4, 3, 12, 20))
+    assert json.loads(module.get_custom_msg())["x"]["shape"] == [4, 3, 12, 20]
+    images = RNG.integers(0, 256, (2, image.mem_size // 2), dtype=np.uint8)
+    crops = [
+        (4, 6, 20, 10, 8, 16, 2, 3, 2, 1), (0, 0, 40, 32, 12, 20, 0, 0, 0, 0),
+        (10, 2, 30, 30, 12, 12, 0, 4, 0, 4), (38, 30, 2, 2, 2, 2, 10, 18, 0, 0),
+    ]  # fmt: skip
+    module.set_input("x", images)
+    module.set_input("resizer_crop_x", np.int32(crops))
+    module.run(sync=True)
+    for row, got in enumerate(module.get_output("y").numpy()):
+        wanted = expected(images[row // 2], 40, 32, "YUV420SP", "bt601", (12, 20), crops[row], fill=(9, 8, 7))
+        np.testing.assert_allclose(got, np.abs(wanted), atol=2e-5, rtol=0)
+
+
 def test_crops_beyond_the_image_count_as_the_nearest_that_fit(compiled):
     module = compiled("--image", "x=YUV444SP,24,24", "--image-crop", "dynamic")
     module.set_input("x", RNG.integers(0, 256, (1, 24 * 24 * 3), dtype=np.uint8))
@@ -186,6 +207,13 @@ def test_float16_networks_round_once(compiled):
         (("--image", "x=YUV420SP,30,16", "--image-mean", "1,2"), "expected three numbers"),
         (("--image-mean", "1,2,3"), "--image-mean goes with --image INPUT=FORMAT,H,W, which is missing"),
         (("--image-bgr",), "--image-bgr goes with --image"),
+        (("--image-parts", "2"), "--image-parts goes with --image"),
+        (("--image", "x=YUV420SP,30,16", "--image-parts", "2"), "2 parts of an image; expected 1 or"),
+        (("--image", "x=YUV420SP,30,16", "--image-crop", "dynamic", "--image-parts", "0"), "0 parts of an image"),
+        (
+            ("--image", "x=YUV420SP,30,16", "--image-crop", "dynamic", "--image-parts", "2"),
+            "'x' has a batch of 1, expected a multiple of the 2 parts of an image (--batch)",
+        ),
     ],
 )
 def test_images_that_the_chip_does_not_take_are_refused(make_model, tmp_path, capsys, options, text):
@@ -222,6 +250,37 @@ def test_the_runtime_refuses_a_resizer_that_reads_or_writes_beyond_its_memory(at
     load()
     with pytest.raises(TcimError, match=text):
         load(**attributes)
+
+
+@pytest.mark.parametrize(
+    ("parts", "results", "rows", "text"),
+    [
+        (1, 1, 1, "'parts' is 1; expected 2 or more"),
+        (-(2**62), 1, 1, "expected 2 or more"),
+        (2**62, 2, 2, "expected 4611686018427387904 results for each image"),
+        (2, 3, 3, "expected 2 results for each image"),
+        (3, 2, 2, "expected 3 results for each image"),
+        (2, 2, 1, r"expected int32 \[2, 10\]"),
+        (2, 2, None, "expected 2 or more, and an operand that says which parts"),
+    ],
+)
+def test_the_runtime_refuses_parts_that_do_not_fit_the_results(parts, results, rows, text):
+    def load(parts, results, rows):
+        values = [
+            hmm.Value("image", "input", "uint8", (1, 96)),
+            hmm.Value("w", "weight", "float32", (3, 6), "dense", 0),
+            hmm.Value("crop", "input", "int32", (rows or 1, 10)),
+            hmm.Value("y", "intermediate", "float32", (results, 3, 4, 4)),
+        ]
+        attributes = {"format": "YUV420SP", "height": 8, "width": 8, "fill": "0,0,0", "parts": parts}
+        operands = [0, 1, 2] if rows else [0, 1]
+        weights = [hmm.WeightData("w", "float32", "dense", (3, 6), np.ones((3, 6), np.float32))]
+        graph = hmm.Graph("g", values, [hmm.Op("Resizer", operands, [3], attributes)], [0, 2], [3])
+        return rt.Module.load(hmm.model_bytes(graph, weights))
+
+    load(2, 2, 2)
+    with pytest.raises(TcimError, match=text):
+        load(parts, results, rows)
 
 
 def test_options_are_checked_where_they_are_made():

@@ -185,6 +185,7 @@ void NetworkLauncher::launch(const ResizerSpec& spec) const {
   args.colours = static_cast<const float*>(memory_.weight(spec.colours_id));
   args.y = memory_.at(spec.y);
   args.batch = spec.batch;
+  args.parts = spec.parts;
   args.image_bytes = spec.image_bytes;
   args.form = spec.form;
   args.refused = memory_.refusal(spec.y);

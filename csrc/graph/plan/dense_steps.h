@@ -179,12 +179,13 @@ struct TopKSpec {
   bool largest = true;
 };
 
-// y [batch, 3, out_h, out_w] from uint8 images [batch, image_bytes], pixel by pixel as `resizer_pixel` says.
+// y [batch, 3, out_h, out_w] from uint8 images [batch / parts, image_bytes], each giving `parts` results one after
+// another, pixel by pixel as `resizer_pixel` says.
 struct ResizerSpec {
   Elem elem = kF16;
   uint32_t image = kNoValue, crops = kNoValue, y = kNoValue;  // crops int32 [batch, kCropNumbers]; none: `crop`
   uint32_t colours_id = kNoValue;                             // float32 [3, kColourNumbers]
-  int64_t batch = 1, image_bytes = 0;
+  int64_t batch = 1, parts = 1, image_bytes = 0;
   int32_t crop[kCropNumbers] = {};
   ResizerForm form;
 };

@@ -45,7 +45,7 @@ def test_c24_code_in_the_vendors_style_compiles_and_runs(kit, extensions):
         sdk, kit.shared, f"vendor_style_{extensions}", [VENDOR_STYLE], f"-std={extensions}", "-w", "-O0"
     )
     printed = run(kit, program, models_by_role(kit, "") / kit.model("add").name)
-    assert "Input[a] TensorInfo: shape: [2,3], dtype: FLOAT16, format: ND, size: 6, memsize: 12" in printed
+    assert "Input[a] TensorInfo: shape: [2,3], dtype: FLOAT16, format: ND, size: 12, memsize: 12" in printed
 
 
 @each("standard", ["c++17", "gnu++17", "c++20"])

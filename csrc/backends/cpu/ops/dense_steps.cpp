@@ -69,7 +69,7 @@ void ResizerStep::run(const RunContext& context) const {
   for_dense_rows(context, batch * rows, cols, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t picture = i / rows, row = i % rows;
-      const auto* source = reinterpret_cast<const uint8_t*>(context.at(image)) + picture * image_bytes;
+      const auto* source = reinterpret_cast<const uint8_t*>(context.at(image)) + picture / parts * image_bytes;
       const int32_t* numbers =
           crops == kNoValue ? crop : reinterpret_cast<const int32_t*>(context.at(crops)) + picture * kCropNumbers;
       std::byte* target = context.at(y) + (picture * 3 * rows + row) * cols * size;

@@ -58,8 +58,8 @@ __global__ void resizer_kernel(ResizerArgs args) {
   const int64_t picture = i / plane, at = i % plane;
   const int32_t* crop = args.crops == nullptr ? args.crop : args.crops + picture * kCropNumbers;
   float pixel[3];
-  resizer_pixel(args.image + picture * args.image_bytes, args.form, crop, args.colours, int32_t(at / args.form.out_w),
-                int32_t(at % args.form.out_w), pixel);
+  resizer_pixel(args.image + picture / args.parts * args.image_bytes, args.form, crop, args.colours,
+                int32_t(at / args.form.out_w), int32_t(at % args.form.out_w), pixel);
   for (int channel = 0; channel < 3; ++channel)
     store(static_cast<T*>(args.y) + (picture * 3 + channel) * plane + at, pixel[channel]);
 }

@@ -88,11 +88,11 @@ void launch_resample(Elem elem, const ResampleArgs& args, cudaStream_t stream);
 
 // y [batch, 3, out_h, out_w], pixel by pixel as `resizer_pixel` says.
 struct ResizerArgs {
-  const uint8_t* image;  // [batch, image_bytes]
+  const uint8_t* image;  // [batch / parts, image_bytes]
   const int32_t* crops;  // [batch, kCropNumbers], or null: `crop`
   const float* colours;  // [3, kColourNumbers]
   void* y;
-  int64_t batch, image_bytes;
+  int64_t batch, parts, image_bytes;
   int32_t crop[kCropNumbers];
   ResizerForm form;
   const int* refused;

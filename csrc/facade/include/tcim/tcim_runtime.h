@@ -176,8 +176,8 @@ class TCIM_API TensorInfo {
   std::shared_ptr<const internal::TensorInfoState> impl_;
 };
 
-// "TensorInfo: shape: [1,1000], dtype: INT8, format: ND, size: 1000, memsize: 1000" (C-27), without a line break. size
-// counts elements, memsize bytes.
+// "TensorInfo: shape: [1,1000], dtype: INT8, format: ND, size: 1000, memsize: 1000" (C-27), without a line break.
+// Both sizes are bytes, as the vendor's programs for images print them.
 TCIM_API std::ostream& operator<<(std::ostream& out, const TensorInfo& info);
 
 // Memory and what it looks like. Tensors that a function fills are taken as const references: they are handles, and a
