@@ -14,6 +14,8 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import read_rope
 from ..common.errors import CompileError
+from .attention_network import rotation
+from .tensor_shapes import conv_shapes, linear_shapes, snake_shapes, up_shapes
 
 MODEL_TYPE = "qwen3_tts_tokenizer_12hz"
 _TITLE = "the codec of Qwen3-TTS"
@@ -66,10 +68,7 @@ class CodecConfig(KeyValues):
 
     def rotation(self, positions: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """cos and sin of so many positions, [positions, head_dim]."""
-        depth = self["head_dim"]
-        angles = np.arange(positions)[:, None] / self["rope_theta"] ** (np.arange(0, depth, 2) / depth)
-        angles = np.concatenate((angles, angles), axis=1)
-        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        return rotation(positions, self["head_dim"], self["rope_theta"])
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yields the names of all tensors, below the prefix, and their shapes."""
@@ -88,9 +87,9 @@ class CodecConfig(KeyValues):
             yield f"{book}.embedding_sum", (self["codebook_size"], width // 2)
         for part in ("rvq_first", "rvq_rest"):
             yield f"quantizer.{part}.output_proj.weight", (width, width // 2, 1)
-        yield from _conv("pre_conv.conv", latent, width, 3)
-        yield from _linear("pre_transformer.input_proj", hidden, latent)
-        yield from _linear("pre_transformer.output_proj", latent, hidden)
+        yield from conv_shapes("pre_conv.conv", latent, width, 3)
+        yield from linear_shapes("pre_transformer.input_proj", hidden, latent)
+        yield from linear_shapes("pre_transformer.output_proj", latent, hidden)
 
     def _transformer_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         hidden = self["hidden_size"]
@@ -112,25 +111,25 @@ class CodecConfig(KeyValues):
     def _decoder_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         latent = self["latent_dim"]
         for index, ratio in enumerate(self["upsampling_ratios"]):
-            yield from _up(f"upsample.{index}.0.conv", latent, latent, ratio)
+            yield from up_shapes(f"upsample.{index}.0.conv", latent, latent, ratio)
             here = f"upsample.{index}.1"
-            yield from _conv(f"{here}.dwconv.conv", latent, 1, 7)
+            yield from conv_shapes(f"{here}.dwconv.conv", latent, 1, 7)
             yield from ((f"{here}.{vector}", (latent,)) for vector in ("norm.weight", "norm.bias", "gamma"))
-            yield from _linear(f"{here}.pwconv1", 4 * latent, latent)
-            yield from _linear(f"{here}.pwconv2", latent, 4 * latent)
+            yield from linear_shapes(f"{here}.pwconv1", 4 * latent, latent)
+            yield from linear_shapes(f"{here}.pwconv2", latent, 4 * latent)
         rates, wide = self["upsample_rates"], self["decoder_dim"]
-        yield from _conv("decoder.0.conv", wide, self["latent_dim"], 7)
+        yield from conv_shapes("decoder.0.conv", wide, self["latent_dim"], 7)
         for index, rate in enumerate(rates, 1):
             here, narrow = f"decoder.{index}.block", self["decoder_dim"] // 2**index
-            yield from _snake(f"{here}.0", wide)
-            yield from _up(f"{here}.1.conv", wide, narrow, 2 * rate)
+            yield from snake_shapes(f"{here}.0", wide)
+            yield from up_shapes(f"{here}.1.conv", wide, narrow, 2 * rate)
             for unit in (2, 3, 4):
                 for number, taps in ((1, 7), (2, 1)):
-                    yield from _snake(f"{here}.{unit}.act{number}", narrow)
-                    yield from _conv(f"{here}.{unit}.conv{number}.conv", narrow, narrow, taps)
+                    yield from snake_shapes(f"{here}.{unit}.act{number}", narrow)
+                    yield from conv_shapes(f"{here}.{unit}.conv{number}.conv", narrow, narrow, taps)
             wide = narrow
-        yield from _snake(f"decoder.{len(rates) + 1}", wide)
-        yield from _conv(f"decoder.{len(rates) + 2}.conv", 1, wide, 7)
+        yield from snake_shapes(f"decoder.{len(rates) + 1}", wide)
+        yield from conv_shapes(f"decoder.{len(rates) + 2}.conv", 1, wide, 7)
 
     @staticmethod
     def part_of(group: int) -> str:
@@ -190,23 +189,3 @@ def _check(config: CodecConfig, where: str, title: str) -> None:
             )
     for name, shape in config.shapes():
         config.tensors.check(f"{config.prefix}{name}", shape)
-
-
-def _linear(name: str, outputs: int, inputs: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield f"{name}.weight", (outputs, inputs)
-    yield f"{name}.bias", (outputs,)
-
-
-def _conv(name: str, outputs: int, inputs: int, taps: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield f"{name}.weight", (outputs, inputs, taps)
-    yield f"{name}.bias", (outputs,)
-
-
-def _up(name: str, inputs: int, outputs: int, taps: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield f"{name}.weight", (inputs, outputs, taps)
-    yield f"{name}.bias", (outputs,)
-
-
-def _snake(name: str, channels: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield f"{name}.alpha", (channels,)
-    yield f"{name}.beta", (channels,)

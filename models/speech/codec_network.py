@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .attention_network import HIDDEN, AttentionNetwork
 from .codec_config import CodecConfig
-from .network_builder import TensorNetwork
 
-HIDDEN = -10000.0  # the score of a row that is not seen, as in the vendor's graphs
 _LEAST_USAGE, _LEAST_BETA = 1e-5, 1e-9
-_END = 1 << 30
 
 
-class CodecNetwork(TensorNetwork):
+class CodecNetwork(AttentionNetwork):
     """Blocks of a codec; `name` of a block is that of its tensors, below the prefix."""
 
     def __init__(self, codec: CodecConfig, name: str) -> None:
         super().__init__(name, lambda tensor: codec.tensors.read(f"{codec.prefix}{tensor}"))
-        self._codec = codec
+        self._codec = self.sizes = codec
 
     def row_of(self, table: NDArray[Any], at: str) -> str:
         """Rows of a table at int32 [1]; a number behind it is its last row."""
@@ -118,15 +115,13 @@ class CodecNetwork(TensorNetwork):
         for layer in range(codec["num_hidden_layers"]):
             name = f"{here}.layers.{layer}"
             y = self._norm(x, f"{name}.input_layernorm")
-            y, cache = self._attention(
-                y, name, mask, tables, None if past is None else [p[layer] for p in past], frames
-            )
+            y, cache = self.attention(y, name, mask, tables, None if past is None else [p[layer] for p in past], frames)
             x = self.op("Add", x, y)
             caches.append(cache)
             y = self._norm(x, f"{name}.post_attention_layernorm")
             gate, up = (self.linear(y, self.tensor(f"{name}.mlp.{part}_proj.weight")) for part in ("gate", "up"))
             y = self.op("Mul", self.op("Mul", gate, self.op("Sigmoid", gate)), up)
-            x = self.op("Add", x, self.linear(y, self._scaled(f"{name}.mlp.down_proj", f"{name}.mlp_layer_scale")))
+            x = self.op("Add", x, self.linear(y, self.scaled(f"{name}.mlp.down_proj", f"{name}.mlp_layer_scale")))
         x = self._norm(x, f"{here}.norm")
         if not codec.embedded:
             x = self.linear(x, *(self.tensor(f"{here}.output_proj.{part}") for part in ("weight", "bias")))
@@ -135,35 +130,3 @@ class CodecNetwork(TensorNetwork):
     def _norm(self, x: str, name: str) -> str:
         weight = self.constant(self.tensor(f"{name}.weight"))
         return self.op("RMSNormalization", x, weight, epsilon=self._codec["rms_norm_eps"])
-
-    def _scaled(self, name: str, scale: str) -> NDArray[np.float32]:
-        return self.tensor(f"{scale}.scale")[:, None] * self.tensor(f"{name}.weight")
-
-    def _attention(
-        self, x: str, name: str, mask: str, tables: tuple[str, str], past: Sequence[str] | None, frames: int
-    ) -> tuple[str, tuple[str, str]]:
-        codec, layer = self._codec, name.rsplit(".", 1)[1]
-        heads, depth = codec["num_attention_heads"], codec["head_dim"]
-
-        def projected(part: str) -> str:
-            y = self.linear(x, self.tensor(f"{name}.self_attn.{part}_proj.weight"))
-            return self.op("Transpose", self.reshape(y, 1, frames, heads, depth), perm=[0, 2, 1, 3])
-
-        q, k, v = (projected(part) for part in "qkv")
-        q, k = (self._rotated(part, *tables) for part in (q, k))
-        if past is not None:
-            joined = (self.op("Concat", *pair, axis=2) for pair in zip(past, (k, v), strict=True))
-            names = (f"next_key_{layer}", f"next_value_{layer}")
-            window = codec["sliding_window"]
-            k, v = (self.part(whole, 2, -window, _END, made) for whole, made in zip(joined, names, strict=True))
-        scores = self.op("MatMul", q, self.op("Transpose", k, perm=[0, 1, 3, 2]))
-        scores = self.op("Add", self.op("Mul", scores, self.constant(np.float32(1 / math.sqrt(depth)))), mask)
-        y = self.op("MatMul", self.op("Softmax", scores, axis=-1), v)
-        y = self.reshape(self.op("Transpose", y, perm=[0, 2, 1, 3]), 1, frames, heads * depth)
-        return self.linear(y, self._scaled(f"{name}.self_attn.o_proj", f"{name}.self_attn_layer_scale")), (k, v)
-
-    def _rotated(self, x: str, cos: str, sin: str) -> str:
-        half = self._codec["head_dim"] // 2
-        first, second = self.part(x, 3, 0, half), self.part(x, 3, half, 2 * half)
-        turned = self.op("Concat", self.op("Neg", second), first, axis=3)
-        return self.op("Add", self.op("Mul", x, cos), self.op("Mul", turned, sin))

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .attention_network import END, HIDDEN
 from .codec_config import CodecConfig
-from .codec_network import HIDDEN, CodecNetwork
+from .codec_network import CodecNetwork
 
 if TYPE_CHECKING:
     import onnx
 
 FRAMES, CHUNK = 300, 12  # that the two graphs take
 _AHEAD = 4  # frames at the end of a chunk that wait for the next one, and of context before
-_END = 1 << 30
 
 
 def whole_codec(codec: CodecConfig, frames: int) -> onnx.ModelProto:
@@ -47,11 +47,11 @@ def streamed_codec(codec: CodecConfig, frames: int) -> onnx.ModelProto:
     past = [[net.input(f"past_{kind}_{i}", cache) for i in range(layers)] for kind in ("key", "value")]
 
     joined = net.op("Concat", columns, net.quantised(net.transposed(codes)), axis=2)
-    net.part(joined, 2, -2, _END, "next_pre_conv_history")
+    net.part(joined, 2, -2, END, "next_pre_conv_history")
     x = net.transposed(net.conv(joined, "pre_conv.conv", padded=False))
     x, caches = net.transformer(x, net.seen(valid, frames), net.turned(valid, frames), past, frames)
     rows = net.op("Concat", waiting, net.transposed(x), axis=2)
-    net.part(rows, 2, -_AHEAD, _END, "next_latent_buffer")
+    net.part(rows, 2, -_AHEAD, END, "next_latent_buffer")
 
     started = net.row_of(np.minimum(np.arange(window + 1), 1.0)[:, None], valid)  # [1]: 0 in the first run
     total = net.op("Add", net.op("Mul", started, net.constant([float(_AHEAD)])), net.op("Cast", count, to=1))
@@ -64,7 +64,7 @@ def streamed_codec(codec: CodecConfig, frames: int) -> onnx.ModelProto:
     net.op("Gather", rows, net.op("Cast", net.op("Relu", places), to=6), result="next_conv_history", axis=2)
     wave = net.sound(net.op("Concat", before, rows, axis=2), "wave")
     wave = net.reshape(wave, 1, (2 * _AHEAD + frames) * codec.samples)
-    net.part(wave, 1, _AHEAD * codec.samples, _END, "final_wav")
+    net.part(wave, 1, _AHEAD * codec.samples, END, "final_wav")
 
     outputs = ["final_wav", "valid_samples", "next_pre_conv_history", "next_latent_buffer", "next_conv_history"]
     outputs += [f"next_{kind}_{i}" for kind in ("key", "value") for i in range(layers)]
