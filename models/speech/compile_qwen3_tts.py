@@ -1,12 +1,13 @@
-"""Compiles Qwen3-TTS into a package folder: talker, code predictor and projection of text, under the vendor's names."""
+"""Compiles Qwen3-TTS into a package folder: language models, projection of text and codec, under the vendor's names."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..checkpoints.checkpoint import Checkpoint, config_of
 from ..common.package import EMBEDDING
@@ -18,19 +19,24 @@ from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
+from .codec_encoder import FRAMES as HEARD
+from .codec_encoder import EncoderConfig, read_sound_encoder, sound_encoder
 from .network import network
 from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read_text_projection, text_table
 from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
 from .record import SpeechModel
+from .speaker_encoder import FRAMES as MEL_FRAMES
+from .speaker_encoder import PREFIX as SPEAKER_PREFIX
+from .speaker_encoder import SpeakerConfig, read_speaker_encoder, speaker_encoder
 
 _TALKER, _PREDICTOR, PROJECTION = "talker", "code_predictor", "text_projection"
 _CODEC, _STREAMED = "speech_tokenizer", "stateful_decoder"
+_SOUNDS, _SPEAKER = "speech_tokenizer_encoder", "speaker_encoder"  # that Base hears a voice with
 PREDICTOR_PREFILL = 2  # the talker's hidden state and the first code of a frame
 MORE_ROWS = 2  # of the predictor's caches than codes of a frame, as in the vendor's
 # Where embeddings are; the talker's has the usual name.
 _TABLES = {_TALKER: EMBEDDING, _PREDICTOR: EMBEDDING.with_name(f"{EMBEDDING.name}_{_PREDICTOR}")}
 _TEXT_TABLE = EMBEDDING.with_name("text_embedding")
-_ELSEWHERE = ("speaker_encoder.",)  # networks of the checkpoint that its ONNX exports hold
 
 
 def _contents(options: CompileOptions) -> Contents:
@@ -45,11 +51,15 @@ def _contents(options: CompileOptions) -> Contents:
     text = text_table(talker.source.config)
     specs = projection.specs(talker.profile)
     talker.tensors.check([text])
+    voice = None
     if not options.random_weights:
+        voice = _voice_of(talker.source.path, talker.source.config, talker.config.hidden_size)
         placed = {tensor for model in models.values() for spec in model.weights for tensor in spec.tensors}
         placed |= {tensor for model in models.values() for tensor in embedding_spec(model.config).tensors}
         placed |= {tensor for spec in [*specs, text] for tensor in spec.tensors}
-        warn_unused(Checkpoint(talker.source.path).names(), placed, _ELSEWHERE)
+        if voice is not None:
+            placed |= {f"{SPEAKER_PREFIX}{tensor}" for tensor, _ in voice.shapes()}
+        warn_unused(Checkpoint(talker.source.path).names(), placed)
 
     parts: list[Part] = []
     for part, model in models.items():
@@ -62,7 +72,22 @@ def _contents(options: CompileOptions) -> Contents:
     ]
     if not options.random_weights and (codec := _codec_of(talker.source.path)) is not None:
         parts += _codec_parts(name, dtype, codec)
-    return Contents(name=name, source=talker.source, parts=parts, ends=(_CODEC, _STREAMED))
+        if voice is not None:
+            heard = _sound_encoder_of(talker.source.path)
+            parts.append(network(f"{name}_{_SOUNDS}", partial(sound_encoder, heard, HEARD), dtype))
+    if voice is not None:
+        parts.append(network(f"{name}_{_SPEAKER}", partial(speaker_encoder, voice, MEL_FRAMES), dtype))
+    return Contents(name=name, source=talker.source, parts=parts, ends=(_CODEC, _STREAMED, _SOUNDS, _SPEAKER))
+
+
+def _voice_of(folder: Path, raw: Mapping[str, Any], width: int) -> SpeakerConfig | None:
+    """What a Base model hears a speaker with; others have their speakers among the codes."""
+    return read_speaker_encoder(raw, Checkpoint(folder), width) if raw.get("tts_model_type") == "base" else None
+
+
+def _sound_encoder_of(folder: Path) -> EncoderConfig:
+    own = folder / _CODEC
+    return read_sound_encoder(config_of(own), Checkpoint(own))
 
 
 def _codec_of(folder: Path) -> CodecConfig | None:

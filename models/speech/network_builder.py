@@ -93,10 +93,10 @@ class TensorNetwork(NetworkBuilder):
         """[1, a, b] -> [1, b, a]."""
         return self.op("Transpose", x, perm=[0, 2, 1])
 
-    def norm(self, x: str, name: str) -> str:
+    def norm(self, x: str, name: str, epsilon: float = 1e-6) -> str:
         """A centred norm of the last axis."""
         scale, shift = (self.constant(self.tensor(f"{name}.{part}")) for part in ("weight", "bias"))
-        return self.op("LayerNormalization", x, scale, shift, epsilon=1e-6)
+        return self.op("LayerNormalization", x, scale, shift, epsilon=epsilon)
 
     def widened(self, x: str, name: str, factors: str) -> str:
         """What a block of ConvNeXt does behind its convolution: [1, C, T] -> [1, C, T]; `factors` scale the result."""

@@ -249,7 +249,7 @@ def test_a_codec_of_another_kind_is_left_out(codec, tmp_path):
     options = CompileOptions(checkpoint=checkpoint, output=tmp_path / "out", context_length=256)
     with pytest.warns(match="no tokenizer"):
         compile_checkpoint(options)
-    mine = tmp_path / "out" / "qwen3_tts_speech_tokenizer_encoder.hmm"
+    mine = tmp_path / "out" / "qwen3_tts_other_encoder.hmm"
     mine.write_text("mine")
     (folder / "config.json").write_text('{"model_type": "qwen3_tts_tokenizer_25hz"}')
     with pytest.warns(match="no tokenizer"), pytest.warns(match="model_type='qwen3_tts_tokenizer_25hz', expected"):
