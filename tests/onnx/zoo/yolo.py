@@ -140,9 +140,9 @@ class Yolo5(nn.Module):
 class Yolo8(nn.Module):
     """Output [N, 4 + classes, anchors]: boxes by expectation over 16 bins, and the classes' sigmoids."""
 
-    def __init__(self, width: int, depth: int, classes: int) -> None:
+    def __init__(self, body: nn.Module, classes: int) -> None:
         super().__init__()
-        self.body, self.classes = Pyramid(8, width, depth), classes
+        self.body, self.classes = body, classes
         sides = self.body.channels
         box, kind = max(16, sides[0] // 4, 64), max(sides[0], min(classes, 100))
         self.boxes = nn.ModuleList(
@@ -186,4 +186,4 @@ def yolov5(width: int = 32, depth: int = 1, classes: int = 80) -> nn.Module:
 
 def yolov8(width: int = 32, depth: int = 1, classes: int = 80) -> nn.Module:
     """YOLOv8s has width 32 and depth 1."""
-    return Yolo8(width, depth, classes)
+    return Yolo8(Pyramid(8, width, depth), classes)
