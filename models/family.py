@@ -116,6 +116,7 @@ class Family:
         classifier: The entry of `architectures` of files with such a head, where it is another.
         hidden_after: Reads from a whole config behind how many layers the hidden states are that graphs also return;
             None for none.
+        assistant: A small model of the same kind that guesses tokens with the caches of this one's last layers.
     """
 
     model_type: str
@@ -146,6 +147,7 @@ class Family:
     classes: Callable[[Mapping[str, Any]], int | None] = _no_number
     classifier: str = ""
     hidden_after: Callable[[Mapping[str, Any]], int | None] = _no_number
+    assistant: Family | None = None
 
     @property
     def tiny_config(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ A package `OUT` named `qwen3` holds::
     qwen3_prefill_part0.hmm  qwen3_decode_part0.hmm   and so on with --pipeline
     qwen3_prefill.hmms  qwen3_decode.hmms             with --ndevice
     qwen3_prefill_draft.hmm  qwen3_decode_draft.hmm  qwen3_draft.hmw    with --draft
+    gemma4_assistant.hmm  gemma4_assistant.hmw        with --draft of an assistant; decode then verifies several tokens
     qwen3_visual.hmm  qwen3_visual_m96.hmm  qwen3_visual.hmw            with --vision, named by the kind of tower
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
     draft/hmquant/quant_embedding.bin, .pt            and target/, with --draft: where the vendor's demo looks
@@ -25,6 +26,7 @@ from collections.abc import Iterator
 
 from ..common.errors import CompileError
 from ..common.package import EMBEDDING, ROLE_EMBEDDINGS
+from .assistant import ASSISTANT, assistant_in, prepare_assistant
 from .options import CompileOptions, CompileResult
 from .parts import LanguageGraphs, LayerTable, OtherNames, Part, Table
 from .prepare import PreparedModel, prepare
@@ -56,9 +58,10 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     if (own := speech_model_of(options.checkpoint)) is not None:
         return own.compile(options, progress=progress)
     options.check_lengths()
-    target = prepare(options)
+    assistant = assistant_in(options)
+    target = prepare(options, assisted=assistant is not None)
     draft = None
-    if options.has_draft:
+    if options.has_draft and assistant is None:
         draft = prepare(options.of_draft(target.name), options.draft_layers, "_draft")
         _check_vocabularies(target, draft)
     models = [model for model in (target, draft) if model is not None]
@@ -71,7 +74,9 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         parts.append(LayerTable(target))
     if draft is not None:
         parts += _names_of_pair(target, draft)
-    ends = NETWORKS if voice else ()
+    if assistant is not None:
+        parts.append(prepare_assistant(options, target, assistant))
+    ends = NETWORKS if voice else () if target.config.family.assistant is None else (ASSISTANT,)
     contents = Contents(name=target.name, source=target.source, parts=parts, ends=ends)
     return write_package(options.output, contents, progress=progress)
 

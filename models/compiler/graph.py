@@ -23,6 +23,7 @@ from .graph_inputs import GraphInputs, cached_layers, residual_name
 from .graph_specs import GraphSpec
 
 HIDDEN_STATES = "hidden_states"  # what graphs without a head return, or those of a layer, beside the logits
+_LAST_HIDDEN = "last_hidden_state"  # what the final norm gives, as an assistant reads it
 
 
 def build_graph(
@@ -124,12 +125,14 @@ def _lower_end(
 ) -> dict[Ref, Role | None]:
     """Returns what the last layer's graph gives: logits or hidden states first, then what else programs take."""
     config, spec = part.config, inputs.spec
-    name = config.family.contract.hidden if spec.mtp is None else POST_NORM_HIDDEN
+    name = {None: config.family.contract.hidden, "assisted": _LAST_HIDDEN}.get(spec.mtp, POST_NORM_HIDDEN)
+    apart = spec.mtp == "assisted" and config.logit_cap is not None  # the norm before the head divides by the cap
     if spec.hidden_states is not None:
         name = HIDDEN_STATES
     if config.speaker_size:
         name = ""
-    hidden = part.norm_of_hidden(name or "final_norm", x, roles.FINAL_NORM) if spec.has_norm else x
+    normed = "final_norm" if apart else name or "final_norm"
+    hidden = part.norm_of_hidden(normed, x, roles.FINAL_NORM) if spec.has_norm else x
     outputs: dict[Ref, Role | None] = {hidden: Role("hidden")}
     if spec.hidden_states is None:
         read = hidden
@@ -139,6 +142,8 @@ def _lower_end(
     outputs |= _handed_on(inputs, part)
     if config.speaker_size:
         outputs[lower_speaker(part, hidden)] = Role("hidden")
+    elif apart:
+        outputs[part.norm_of_hidden(name, x, roles.HIDDEN_NORM)] = Role("hidden")
     elif name:
         outputs[hidden] = Role("hidden")
     return outputs

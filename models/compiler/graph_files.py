@@ -127,12 +127,16 @@ def _files(model: PreparedModel, entries: Sequence[WeightEntry]) -> Iterator[Gra
         yield GraphFile(model.graph_file(spec), parts, _custom_msg(model, spec), split)
 
 
+def _verifies(spec: GraphSpec) -> bool:
+    return spec.name == "verify" or spec.each_state or (spec.mtp == "assisted" and spec.name == "decode")
+
+
 def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
     """The keys of the vendor's builds, then ours."""
     options, profile = model.options, model.profile
     message = {
         # The vendor compiles verify from prefill with another fill length.
-        "prefill_length": spec.tokens if spec.name == "verify" or spec.each_state else options.prefill_length,
+        "prefill_length": spec.tokens if _verifies(spec) else options.prefill_length,
         "batch": options.batch,
         "context_length": options.context_length,
         "flash_attention": True,

@@ -44,7 +44,8 @@ class GraphSpec:
             ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
         ndevice: Devices that run it together.
         mtp: It is of the model with multi-token prediction (`"target"`), and returns hidden states after its other
-            outputs; or of that layer itself (`"draft"`). None for all others.
+            outputs; or of that layer itself (`"draft"`); or of a model with an assistant (`"assisted"`), and returns
+            hidden states too. None for all others.
         each_state: Linear attention returns its state after each token, because the run verifies guesses.
         split_conv: Columns of the convolution in linear attention are inputs and outputs for q, k and v.
         recurrent_in_place: Its states are written where they are read, and are no outputs.
@@ -60,7 +61,7 @@ class GraphSpec:
     masks: bool = False
     layers: range | None = None
     ndevice: int = 1
-    mtp: Literal["target", "draft"] | None = None
+    mtp: Literal["target", "draft", "assisted"] | None = None
     each_state: bool = False
     split_conv: bool = False
     recurrent_in_place: bool = False
@@ -76,8 +77,8 @@ class GraphSpec:
         return ".hmms" if self.ndevice > 1 else ".hmm"
 
 
-def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
-    """Returns the graphs that `options` ask for.
+def graph_specs(options: CompileOptions, config: ModelConfig, *, assisted: bool = False) -> list[GraphSpec]:
+    """Returns the graphs that `options` ask for; of a model with an assistant the vendor's decode verifies guesses.
 
     Raises:
         CompileError: More pipeline stages than blocks, or inputs or slots that graphs of the family have not.
@@ -116,7 +117,11 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits),
         GraphSpec(name="decode", tokens=1, batch=options.batch, argmax=options.argmax),
     ]
-    if options.verify_tokens is not None:
+    if assisted:
+        assert options.verify_tokens is not None
+        decode = GraphSpec(name="decode", tokens=options.verify_tokens, all_logits=True, mtp="assisted")
+        specs = [replace(specs[0], mtp="assisted"), decode]
+    elif options.verify_tokens is not None:
         specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))
     hidden = options.hidden_states
     specs = [_with_states(replace(s, position_ids=given, masks=masks, hidden_states=hidden), options) for s in specs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 
@@ -178,6 +178,10 @@ class CompileOptions:
                 continue
             flag = "--no-single-device" if field.name == "single_device" else _flag(field.name)
             raise CompileError(f"{flag}: {reason}; leave it out")
+
+    def refuse_these(self, names: Sequence[str], reason: str) -> None:
+        """As `refuse_others`, but of these options alone."""
+        self.refuse_others({field.name for field in fields(self)} - set(names), reason)
 
     @property
     def has_draft(self) -> bool:

@@ -80,11 +80,13 @@ def prepare(
     layers: int | None = None,
     role: str = "",
     part: Callable[[Mapping[str, Any]], ModelConfig] | None = None,
+    *,
+    assisted: bool = False,
 ) -> PreparedModel:
     """Returns what `options` describe, of the checkpoint's first `layers` blocks only if that is given.
 
     `role` is as in `PreparedModel`; `part` reads the config of one of several models in a checkpoint,
-    and whoever compiles them all knows which tensors are left over.
+    and whoever compiles them all knows which tensors are left over; `assisted` asks for what an assistant reads.
 
     Raises:
         CompileError: The checkpoint or its config does not fit.
@@ -108,12 +110,12 @@ def prepare(
         )
         config = replace(config, tie_word_embeddings=False)
     profile = profile_for(options.quant, options.head_quant, options.activations)
-    graphs = graph_specs(options, config)
+    graphs = graph_specs(options, config, assisted=assisted)
     if options.mtp and checkpoint is not None and any(name.startswith("mtp.layers.1.") for name in checkpoint.names()):
         raise CompileError(
             f"--mtp: {source.path} has several MTP layers; the vendor's graphs are of one, so compile it without --mtp"
         )
-    weights = weight_specs(config, profile, mtp=options.mtp, head=options.hidden_states is None)
+    weights = weight_specs(config, profile, mtp=options.mtp, head=options.hidden_states is None, assisted=assisted)
     if checkpoint is not None and part is None and (unused := _unused_tensors(checkpoint, config, weights)):
         warn(_left_out(unused))
     if role == "_draft" and config.layer_inputs:

@@ -22,6 +22,7 @@ from ..common.embedding import write_embedding_bin, write_embedding_pt
 from ..common.package import EMBEDDING_SUFFIXES
 from ..common.progress import Progress
 from ..common.rope import rope_table
+from ..model_config import ModelConfig
 from ..weights.matrix import Scaled, Stacked
 from ..weights.pack_stream import row_chunks, to_fp16
 from ..weights.packed_rows import packed_rows
@@ -84,7 +85,16 @@ def write_weights(
 
 def _dense_constants(model: PreparedModel) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """What is computed, and stored in the dtype of the graphs' tensors."""
-    config, context = model.config, model.options.context_length
+    config = model.config
+    yield from rope_tables(config, model.options.context_length)
+    if config.source_size is not None:
+        yield ONE, np.ones((1, 1, 1), np.float32)
+    if config.logit_cap is not None:
+        yield LOGIT_CAP, np.array([config.logit_cap], np.float32)
+
+
+def rope_tables(config: ModelConfig, context: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Cosines and sines of all positions, of each RoPE that the model has."""
     ropes = [(ROPE_COS, ROPE_SIN, config.rotary_dim, config.rope_theta, config.rope_scaling)]
     if (local := config.local_rope) is not None:
         ropes.append((LOCAL_COS, LOCAL_SIN, local.head_dim, local.theta, local.scaling))
@@ -98,10 +108,6 @@ def _dense_constants(model: PreparedModel) -> Iterator[tuple[str, NDArray[np.flo
         )
         yield cos, table.cos
         yield sin, table.sin
-    if config.source_size is not None:
-        yield ONE, np.ones((1, 1, 1), np.float32)
-    if config.logit_cap is not None:
-        yield LOGIT_CAP, np.array([config.logit_cap], np.float32)
 
 
 def write_encoder_weights(
@@ -131,7 +137,8 @@ def write_encoder_weights(
         entries = [writer.add(name, str(part.dtype), "dense", part.shape, part) for name, part in constants.items()]
         for spec in specs:
             if isinstance(spec, VectorSpec):
-                entries.append(writer.add(spec.name, "float32", "dense", spec.shape, tensors.vector(spec)))
+                vector, kind = tensors.vector(spec), dtype if spec.role.kind == "factors" else "float32"
+                entries.append(writer.add(spec.name, kind, "dense", spec.shape, vector.astype(kind)))
             elif spec.format == "dense":
                 matrix = tensors.matrix(spec.tensors[0], spec.tensor_shapes[0])
                 rows = (_narrowed(matrix.read(*part), dtype, saturated) for part in row_chunks(matrix.shape))

@@ -9,6 +9,7 @@ from ..blocks.head import head_weights, input_weights
 from ..blocks.mtp import mtp_weights
 from ..blocks.per_layer import layer_input_weights
 from ..blocks.specs import specs_of, table_spec
+from ..blocks.weights import Weight
 from ..common.profiles import Profile
 from ..family import Tensors
 from ..model_config import ModelConfig
@@ -17,12 +18,18 @@ from ..weights.spec import LinearSpec, VectorSpec
 
 
 def weight_specs(
-    config: ModelConfig, profile: Profile, *, mtp: bool = False, head: bool = True, norm: bool = True
+    config: ModelConfig,
+    profile: Profile,
+    *,
+    mtp: bool = False,
+    head: bool = True,
+    norm: bool = True,
+    assisted: bool = False,
 ) -> list[LinearSpec | VectorSpec]:
     """Returns all weights in the order of the package, RoPE tables and embedding aside.
 
     With `mtp` the layer of multi-token prediction is one more layer behind the model's last; without `head` graphs
-    return hidden states, and without `norm` those before the final norm.
+    return hidden states, and without `norm` those before the final norm; `assisted` ones return them for an assistant.
 
     Raises:
         CompileError: A quantised weight whose inputs are not a multiple of 64.
@@ -36,6 +43,9 @@ def weight_specs(
         specs += specs_of(ordered, tensors if layer < config.num_layers else _of_mtp(tensors), profile, layer)
     if mtp:
         specs += specs_of(mtp_weights(config), tensors, profile, None)
+    if assisted and config.logit_cap is not None:
+        own = {roles.HIDDEN_NORM: tensors[roles.FINAL_NORM]}
+        specs += specs_of([Weight(roles.HIDDEN_NORM, (config.hidden_size,))], own, profile, None)
     tied = tensors[roles.EMBEDDING].names if config.tie_word_embeddings else ()
     return specs + specs_of(head_weights(config, head=head, norm=norm), tensors, profile, None, tied)
 

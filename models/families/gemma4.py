@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, LayerScale, Mlp, MlpAndExperts, PerLayerInput
-from ..common.config_keys import Key, size
+from ..common.config_keys import Key, Only, size
 from ..common.config_rules import Windows, read_local_rope
 from ..common.errors import CompileError
 from ..contract import Port
@@ -70,8 +70,9 @@ def _source(config: ModelConfig, layer: int) -> int | None:
     return like[-1]
 
 
-def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    flags, window, source = config.flags, config.windows[layer], _source(config, layer)
+def _attention(config: ModelConfig, layer: int, source: int | None) -> Attention:
+    """With keys and values of its own, or those of `source`."""
+    flags, window = config.flags, config.windows[layer]
     own = set(flags["per_layer_config"] or ())
     if own and own != {index for index, length in enumerate(config.windows) if length is None}:
         raise CompileError(
@@ -85,7 +86,7 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     if head_dim % 2:
         raise CompileError(f"global_head_dim={head_dim} is odd; RoPE rotates pairs")
     alternative = flags["attention_k_eq_v"] and window is None
-    attention = Attention(
+    return Attention(
         qk_norm=True,
         window=window,
         local_rope=window is not None,
@@ -97,11 +98,22 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
         values="shared" if source is not None else "keys" if alternative else "own",
         source=source,
     )
-    wide = 2 * config.intermediate_size if flags["use_double_wide_mlp"] and source is not None else None
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    source = _source(config, layer)
+    wide = 2 * config.intermediate_size if config.flags["use_double_wide_mlp"] and source is not None else None
     mlp: Block = Mlp(gelu="gelu_tanh", out_norm=True, inner=wide)
     if config.experts is not None:
         mlp = MlpAndExperts(gelu="gelu_tanh")
-    return attention, mlp, *((PerLayerInput(),) if config.layer_inputs else ()), LayerScale()
+    inputs = (PerLayerInput(),) if config.layer_inputs else ()
+    return _attention(config, layer, source), mlp, *inputs, LayerScale()
+
+
+def _assistant_layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    """Keys and values are those of the model: of its last layer with a window, or of its last one."""
+    source = config.windows[layer] is None
+    return _attention(config, layer, int(source)), Mlp(gelu="gelu_tanh", out_norm=True), LayerScale()
 
 
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -120,7 +132,27 @@ def _experts(values: Mapping[str, Any]) -> Experts | None:
     return Experts(count=count, chosen=chosen, inner=inner)
 
 
-FAMILY = Family(
+_MORE = (
+    Key("num_kv_shared_layers", "count", absent=0, null=0),
+    Key("use_double_wide_mlp", "flag", absent=False),
+    Key("enable_moe_block", "flag", absent=False),
+    Key("num_experts", "count", absent=0, null=0),
+    Key("top_k_experts", "count", absent=0, null=0),
+    Key("moe_intermediate_size", "count", absent=0, null=0),
+    Key("hidden_size_per_layer_input", "count", absent=256, null=0),
+    Key("vocab_size_per_layer_input", absent=262144),
+)
+_SIZES = (
+    *KEYS,
+    Key("vocab_size", absent=262144),
+    Key("num_hidden_layers", absent=30),
+    Key("global_head_dim", absent=512),
+    Key("attention_k_eq_v", "flag", absent=False),
+    Key("num_global_key_value_heads", "count", absent=0, null=0),
+    Key("per_layer_config", "by_layer", null=_nothing),
+)
+
+_MODEL = Family(
     model_type="gemma4",
     architecture="Gemma4ForConditionalGeneration",
     text_architecture="Gemma4ForCausalLM",
@@ -130,23 +162,7 @@ FAMILY = Family(
     "without a window have `global_head_dim` and proportional RoPE, and by `attention_k_eq_v` their keys for values; "
     "`num_kv_shared_layers` with keys and values of earlier layers; `enable_moe_block`: `top_k_experts` of "
     "`num_experts` MLPs beside the MLP; `hidden_size_per_layer_input`: inputs of each layer",
-    keys=(
-        *KEYS,
-        Key("vocab_size", absent=262144),
-        Key("num_hidden_layers", absent=30),
-        Key("global_head_dim", absent=512),
-        Key("attention_k_eq_v", "flag", absent=False),
-        Key("num_global_key_value_heads", "count", absent=0, null=0),
-        Key("per_layer_config", "by_layer", null=_nothing),
-        Key("num_kv_shared_layers", "count", absent=0, null=0),
-        Key("use_double_wide_mlp", "flag", absent=False),
-        Key("enable_moe_block", "flag", absent=False),
-        Key("num_experts", "count", absent=0, null=0),
-        Key("top_k_experts", "count", absent=0, null=0),
-        Key("moe_intermediate_size", "count", absent=0, null=0),
-        Key("hidden_size_per_layer_input", "count", absent=256, null=0),
-        Key("vocab_size_per_layer_input", absent=262144),
-    ),
+    keys=(*_SIZES, *_MORE),
     window=_window,
     layer=_layer,
     tensors={
@@ -192,3 +208,30 @@ FAMILY = Family(
         "final_logit_softcapping": 30.0,
     },
 )
+
+# Its keys and values are the model's, and so is its embedding: a row of its input is that of a token and a hidden state
+# side by side, and it also makes the hidden state of the next row.
+_ASSISTANT = replace(
+    _MODEL,
+    model_type="gemma4_assistant",
+    architecture="Gemma4AssistantForCausalLM",
+    text_architecture="",
+    title="the assistant of Gemma 4",
+    keys=(
+        *_SIZES,
+        Key("backbone_hidden_size", absent=1536),
+        Only("use_ordered_embeddings", False),
+        Only("enable_moe_block", False),
+        Only("use_double_wide_mlp", False),
+    ),
+    layer=_assistant_layer,
+    tensors={
+        **_MODEL.tensors,
+        roles.INPUT_PROJECTION: _plain("pre_projection.weight"),
+        roles.HIDDEN_PROJECTION: _plain("post_projection.weight"),
+    },
+    experts=None,
+    folded=lambda values: {"rotary_dim": _whole_sizes(values)[0]},
+    vision=None,
+)
+FAMILY = replace(_MODEL, assistant=_ASSISTANT)

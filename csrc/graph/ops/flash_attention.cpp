@@ -66,7 +66,8 @@ void check_flash_attention(const OpCheck& op) {
     const size_t first = 1 + per_slot * slot;
     for (size_t i : {first, first + 1}) {
       const Value& cache = op.input(i);
-      if (!op.is_updated_state(i)) op.refuse("'", cache.name, "' is ", describe(cache), ", expected an updated state");
+      if (!op.is_updated_state(i) && cache.kind != ValueKind::Input)
+        op.refuse("'", cache.name, "' is ", describe(cache), ", expected an updated state or an input");
       op.context_length(cache, cache.shape[2]);
       op.expect(cache, dtype, {1, kv_heads, cache.shape[2], q.shape[3]});
     }
@@ -139,7 +140,7 @@ void cost_flash_attention(const Graph& graph, const Op& op, OpCost& cost) {
 }  // namespace
 
 extern const OpDefinition FlashAttention = {
-    "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states, valid int32 [1], "
+    "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states or inputs, valid int32 [1], "
     "current int32 [1], with the attribute mask [1, 1, T, S] T; sinks [q_heads] float32, a weight, with the attribute "
     "{scale: float, default 1/sqrt(D); window: int, default C; mask: \"given\", \"row\" or \"besides\", optional; "
     "sinks: \"given\", optional} -> [B, T, q_heads * D] T",

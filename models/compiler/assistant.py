@@ -1,0 +1,209 @@
+"""The graph of an assistant: a small model that guesses tokens with the caches of a model's last layers.
+
+Names and order of inputs are those of the vendor's exporter and of the program that runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tcim_lite.hmm import Graph, Role, WeightEntry
+
+from ..blocks import Attention
+from ..blocks.head import head_weights, lower_head
+from ..blocks.part import GraphPart
+from ..blocks.shards import shards_of
+from ..blocks.specs import specs_of
+from ..blocks.weights import Weight
+from ..checkpoints.checkpoint import config_of
+from ..common.errors import CompileError
+from ..common.profiles import Profile, profile_for
+from ..families import FAMILIES
+from ..family import Family
+from ..graphs.builder import GraphBuilder
+from ..graphs.slot import Slot
+from ..model_config import ModelConfig
+from ..weights import roles
+from ..weights.spec import LinearSpec, VectorSpec
+from .encoder import encoder_graph
+from .graph_inputs import mask_columns
+from .options import CompileOptions
+from .parts import OtherGraphs
+from .prepare import PreparedModel
+from .source import folder_of
+from .weight_files import rope_tables
+
+ASSISTANT = "assistant"  # what the names of its files end in
+# Which caches a layer takes: those of the model's last layer with a window, or of its last one.
+_KINDS = ("sliding", "full")
+_NOT_WITH_IT = ("batch", "pipeline", "ndevice", "argmax", "all_logits", "draft_layers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assistant:
+    """What becomes the graph.
+
+    Attributes:
+        config: Of the assistant.
+        caches: Shapes of keys and of values, of each kind.
+        context: Rows of the caches.
+        columns: Of the mask of layers with a window: cache rows, the last one that of the token itself.
+    """
+
+    config: ModelConfig
+    caches: Sequence[tuple[int, ...]]
+    context: int
+    columns: int
+
+    @property
+    def row(self) -> int:
+        """Length of a row of the input: an embedding and a hidden state of the model."""
+        return 2 * int(self.config.flags["backbone_hidden_size"])
+
+    def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
+        """Returns the weights in the order of use.
+
+        Raises:
+            CompileError: A quantised weight whose inputs are not a multiple of 64.
+        """
+        config, tensors = self.config, self.config.family.tensors
+        specs = specs_of([Weight(roles.INPUT_PROJECTION, (config.hidden_size,), self.row)], tensors, profile, None)
+        for layer in range(config.num_layers):
+            weights = [weight for block in config.blocks(layer) for weight in block.weights(config)]
+            specs += specs_of(weights, tensors, profile, layer)
+        tied = tensors[roles.EMBEDDING].names if config.tie_word_embeddings else ()
+        specs += specs_of(head_weights(config), tensors, profile, None, tied)
+        own = Weight(roles.HIDDEN_PROJECTION, (self.row // 2,), config.hidden_size)
+        return specs + specs_of([own], tensors, profile, None)
+
+    def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
+        """What the graph needs beside the weights, by name."""
+        return {name: table.astype(dtype) for name, table in rope_tables(self.config, self.context)}
+
+    def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
+        """A row of the input -> logits, and what takes the place of the hidden state in the next row."""
+        # With the mask of a window, column j is cache row max(position - (window - 1), 0) + j.
+        windows = tuple(None if window is None else self.columns for window in self.config.windows)
+        config = replace(self.config, windows=windows)
+        builder = GraphBuilder(ASSISTANT, profile.tensor_dtype, weights, profile.activations)
+        x = builder.input("inputs_embeds", (1, 1, self.row), role=Role("embeddings"))
+        lengths = [
+            builder.input(port.alias, (1,), "int32", role=Role(port.role, None, 0), aliases=[port.name])
+            for port in config.family.contract.per_slot
+        ]
+        masks = [
+            builder.input(f"{kind}_attention_mask", (1, 1, 1, columns), role=Role(f"{kind}_attention_mask", None, 0))
+            for kind, columns in (("local", self.columns), ("global", self.context))
+        ]
+        shared = [
+            [builder.input(f"shared_{what}_cache_{kind}", shape) for what in ("key", "value")]
+            for kind, shape in zip(_KINDS, self.caches, strict=True)
+        ]
+        slot = Slot(
+            valid=lengths[0], current=lengths[1], positions=None, keys=(), values=(), masks=(masks[0], masks[1])
+        )
+        part = GraphPart(
+            builder=builder,
+            config=config,
+            shard=shards_of(config, 1)[0],
+            slots=[slot],
+            layers=range(config.num_layers),
+            cached_layers=[],
+            kept_row=None,
+            caches={kind: ([keys], [values]) for kind, (keys, values) in enumerate(shared)},
+        )
+        x = part.linear("input_projection", x, roles.INPUT_PROJECTION)
+        for layer in part.layers:
+            for number, block in enumerate(config.blocks(layer)):
+                x = block.lower(part, x, layer, f"layers.{layer}.block_{number}")
+        normed = part.norm_of_hidden("final_norm", x, roles.FINAL_NORM)
+        logits = lower_head(part, normed)
+        hidden = part.linear("assistant_hidden_state", normed, roles.HIDDEN_PROJECTION)
+        return builder.build({logits: Role("logits"), hidden: Role("hidden")})
+
+
+def assistant_in(options: CompileOptions) -> Family | None:
+    """Returns the family of the assistant that `--draft` names; None where it names no assistant.
+
+    Raises:
+        CompileError: Options for graphs that a model with an assistant does not have.
+    """
+    if options.draft is None or not (folder_of(options.draft) / "config.json").is_file():
+        return None
+    raw = config_of(folder_of(options.draft))
+    found = next((own for f in FAMILIES.values() if (own := f.assistant) is not None and own.is_of(raw)), None)
+    if found is not None:
+        options.refuse_these(_NOT_WITH_IT, f"graphs of a model with {found.title} are for one sequence on one device")
+    return found
+
+
+def prepare_assistant(options: CompileOptions, target: PreparedModel, family: Family) -> OtherGraphs:
+    """Returns what becomes `NAME_assistant.hmm`.
+
+    Raises:
+        CheckpointError: A tensor is missing or does not fit.
+        CompileError: The assistant is not one of this model.
+    """
+    assert options.draft is not None
+    folder, context = folder_of(options.draft), options.context_length
+    if target.config.family.assistant is not family:
+        raise CompileError(
+            f"--draft: {folder} is {family.title}, and {target.source.path} is {target.config.family.title}; take an "
+            "assistant of this model"
+        )
+    verified = mask_columns(target.config, options.verify_tokens or 1, context)[0]
+    assistant = Assistant(
+        config=family.read(config_of(folder)),
+        caches=_caches_of(target.config, context),
+        context=context,
+        columns=min(verified + 1, context),
+    )
+    _check_fit(folder, assistant, target)
+    quant = options.draft_quant or options.quant
+    profile = profile_for(quant, None if options.draft_quant else options.head_quant, options.activations)
+    if profile.tensor_dtype != target.profile.tensor_dtype:
+        raise CompileError(
+            f"--draft-quant {quant}: an assistant reads the model's caches, which are {target.profile.tensor_dtype}, "
+            f"not {profile.tensor_dtype}"
+        )
+    message = {"model_type": family.model_type, "quant": profile.quant, "context_length": context}
+    own = replace(options, checkpoint=folder)
+    return encoder_graph(f"{target.name}_{ASSISTANT}", own, profile, assistant, assistant.specs(profile), message)
+
+
+def _caches_of(config: ModelConfig, context: int) -> list[tuple[int, ...]]:
+    """Shapes of the caches of the last layer with a window that has some, and of the last one without."""
+    shapes: dict[bool, tuple[int, ...]] = {}
+    for layer, window in enumerate(config.windows):
+        for block in config.blocks(layer):
+            if isinstance(block, Attention) and block.has_cache:
+                shapes[window is None] = block.cache_shape(config, config.num_kv_heads, context)
+    if len(shapes) < len(_KINDS):
+        raise CompileError(
+            "--draft: an assistant reads caches of a layer with a window and of one without; this model has one kind"
+        )
+    return [shapes[False], shapes[True]]
+
+
+def _check_fit(folder: Path, assistant: Assistant, target: PreparedModel) -> None:
+    config, model = assistant.config, target.config
+    pairs: dict[str, tuple[object, object]] = {
+        "backbone_hidden_size": (config.flags["backbone_hidden_size"], model.hidden_size),
+        "vocab_size": (config.vocab_size, model.vocab_size),
+    }
+    for layer in range(config.num_layers):
+        attention = next(block for block in config.blocks(layer) if isinstance(block, Attention))
+        assert attention.source is not None
+        own = attention.cache_shape(config, config.num_kv_heads, assistant.context)
+        pairs[f"KV heads and head_dim of layer {layer}"] = own[1::2], assistant.caches[attention.source][1::2]
+    for what, (ours, theirs) in pairs.items():
+        if ours != theirs:
+            raise CompileError(
+                f"--draft: {folder} has {what} {ours!r}, expected the {theirs!r} of {target.source.path}; take an "
+                "assistant of this model"
+            )

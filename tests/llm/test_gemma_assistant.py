@@ -1,0 +1,238 @@
+"""Gemma 4 with its assistant, as the vendor's program runs them: guesses against transformers, tokens as without."""
+
+import json
+
+import numpy as np
+import pytest
+from llm_packages import compile_package
+from test_gemma import EXPERTS, GEMMA4, KEYS_ARE_VALUES, bound_of, local_mask, random_gemma4
+from test_oracle import assert_close, random_weights
+
+import tcim_lite.runtime as rt
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.families import FAMILIES
+
+torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
+transformers = pytest.importorskip("transformers", reason="the oracle needs transformers")
+if not hasattr(transformers, "Gemma4AssistantConfig"):
+    pytest.skip("this transformers has no assistants", allow_module_level=True)
+
+pytestmark = pytest.mark.oracle
+
+T, P, C, WINDOW, HIDDEN = 5, 32, 128, GEMMA4["sliding_window"], -65504.0
+WIDTH = FAMILIES["gemma4"].tiny["hidden_size"]
+# Layers with other heads than the model's, but with KV heads as the model has.
+TEXT = {
+    **GEMMA4,
+    **KEYS_ARE_VALUES,
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_attention_heads": 2,
+    "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    "num_kv_shared_layers": 4,
+    "hidden_size_per_layer_input": 0,
+    "vocab_size_per_layer_input": 0,
+}
+SHARED = [f"shared_{what}_cache_{kind}" for kind in ("sliding", "full") for what in ("key", "value")]
+
+
+def sharing_modes(config):
+    """As released models need it. transformers 5.23 refuses assistants, and keeps nothing of models without sharing."""
+    layers, types = config.num_hidden_layers, config.layer_types
+    if config.num_kv_shared_layers == layers:
+        return ["reuse"] * layers
+    last = {max(i for i in range(layers) if types[i] == kind) for kind in set(types)}
+    return ["store" if i in last else None for i in range(layers)]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("assistant")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(transformers.Gemma4TextConfig, "kv_sharing_modes", property(sharing_modes))
+        model = random_gemma4({**KEYS_ARE_VALUES, **EXPERTS})
+        torch.manual_seed(7)
+        text = transformers.Gemma4TextConfig(**TEXT)
+        config = transformers.Gemma4AssistantConfig(text_config=text, backbone_hidden_size=WIDTH)
+        assistant = transformers.Gemma4AssistantForCausalLM._from_config(config, attn_implementation="eager")
+        assistant = assistant.float().eval()
+        random_weights(assistant)
+        assistant.tie_weights()
+        with torch.no_grad():
+            for name, tensor in assistant.named_buffers():
+                if name.endswith("layer_scalar"):
+                    tensor.copy_(torch.rand(1) + 0.3)
+        model.save_pretrained(folder / "hf")
+        assistant.save_pretrained(folder / "assistant")
+        yield folder, model, assistant
+
+
+@pytest.fixture(scope="module")
+def program(models):
+    folder = models[0]
+    sizes = {"prefill_length": P, "context_length": C}
+    return Program(compile_package(folder / "hf", folder / "out", quant="float32", draft=folder / "assistant", **sizes))
+
+
+class Program:
+    """The vendor's: inputs by their places, masks of the last tokens, positions that go on with the guesses."""
+
+    def __init__(self, package):
+        manager = rt.WeightManager(0)
+        self.prefill = rt.load(package.prefill_path, option=rt.Option(manager))
+        caches = [name for name in names(self.prefill) if "cache" in name]
+        self.decode = rt.load(package.decode_path, option=rt.Option(manager).set_dummy_tensors(caches))
+        for name in caches:
+            self.decode.set_input(name, self.prefill.get_dev_input(name))
+        path = package.folder / f"{package.name}_assistant.hmm"
+        self.assistant = rt.load(path, option=rt.Option(manager).set_dummy_tensors(SHARED))
+        last = [[name for name in caches if kind in name][-2:] for kind in ("kcache", "vcache")]
+        for name, source in zip(SHARED, (last[0][0], last[1][0], last[0][1], last[1][1]), strict=True):
+            self.assistant.set_input(name, self.prefill.get_dev_input(source))
+        table = torch.load(package.folder / "hmquant/quant_embedding.pt", weights_only=True)["weight"]
+        self.embedding = table.float().numpy()
+
+    def verify(self, module, tokens, valid):
+        """Logits and hidden states of a run."""
+        length, columns = module.get_input_info("input_1").shape[1], module.get_input_info(names(module)[3]).shape[3]
+        rows = np.zeros((1, length, WIDTH), np.float32)
+        rows[0, : len(tokens)] = self.embedding[tokens]
+        mask = local_mask(valid, len(tokens), length, columns, WINDOW)
+        return run(module, rows, np.int32([valid]), np.int32([len(tokens)]), mask)
+
+    def read(self, tokens):
+        for first in range(0, len(tokens), P):
+            logits, hidden = self.verify(self.prefill, tokens[first : first + P], first)
+        assert logits.shape == (1, 1, 331)
+        return logits, hidden
+
+    def guess(self, token, hidden, past, step):
+        local, whole = (np.full(self.assistant.get_input_info(names(self.assistant)[i]).shape, HIDDEN) for i in (3, 4))
+        widest = self.decode.get_input_info(names(self.decode)[3]).shape[3]
+        valid = min(local.shape[-1], widest, past)
+        local[..., max(0, valid - WINDOW) : valid] = 0
+        whole[..., :past] = 0
+        row = np.concatenate([self.embedding[token][None, None], hidden], 2)
+        return run(self.assistant, row, np.int32([past + step]), np.int32([1]), local, whole)
+
+
+def names(module):
+    return [module.get_input_name(i) for i in range(module.get_num_inputs())]
+
+
+def run(module, *values):
+    for name, value in zip(names(module), values, strict=False):
+        module.set_input(name, np.ascontiguousarray(value, module.get_input_info(name).dtype))
+    module.run(True)
+    return [module.get_output(module.get_output_name(i)).numpy() for i in range(2)]
+
+
+def tokens_of(count):
+    return np.random.default_rng(count).integers(0, 331, count).tolist()
+
+
+def test_names_and_shapes(program):
+    assert names(program.prefill)[:4] == ["input_1", "valid_length", "current_length", "sliding_attention_mask"]
+    assert program.decode.get_input_info("input_1").shape == (1, T, WIDTH)
+    assert [program.decode.get_output_name(i) for i in range(2)] == ["logits", "last_hidden_state"]
+    assistant = program.assistant
+    shapes = {name: assistant.get_input_info(name).shape for name in names(assistant)}
+    assert (
+        shapes
+        == {
+            "inputs_embeds": (1, 1, 2 * WIDTH),
+            "past_seq_length": (1,),
+            "current_input_length": (1,),
+            "local_attention_mask": (1, 1, 1, 33),  # of the rows that decode's mask has, and of the token itself
+            "global_attention_mask": (1, 1, 1, C),
+            **{name: (1, 2, C, 64) for name in SHARED[:2]},
+            **{name: (1, 1, C, 96) for name in SHARED[2:]},
+        }
+    )
+    assert [assistant.get_output_name(i) for i in range(2)] == ["logits", "assistant_hidden_state"]
+    assert assistant.get_output_info("assistant_hidden_state").shape == (1, 1, WIDTH)
+
+
+@pytest.mark.parametrize("past", [3, 20, 60])
+def test_guesses_follow_those_of_transformers(models, program, past):
+    """Also behind the window. The rows of the caches are the model's, as far as they are tokens."""
+    _, model, assistant = models
+    *prompt, token = tokens_of(past + 1)
+    with torch.no_grad():
+        out = model(torch.tensor([prompt]), output_hidden_states=True, return_shared_kv_states=True)
+    bound = 4 * bound_of(model)  # the model's hidden states, then four layers and two Linears
+    _, hidden = program.read(prompt)
+    want = out.hidden_states[-1][:, -1:]
+    assert_close(hidden[0], want[0].numpy(), bound, "hidden state of the prompt")
+    shared = {kind: tuple(part[:, :, :past] for part in pair) for kind, pair in out.shared_kv_states.items()}
+    shared["sliding_attention"] = tuple(part[:, :, -WINDOW:] for part in shared["sliding_attention"])
+    for step in range(1 if past > 32 else T - 1):
+        embedded = model.get_input_embeddings()(torch.tensor([[token]]))
+        with torch.no_grad():
+            guessed = assistant(
+                inputs_embeds=torch.cat([embedded, want], -1),
+                position_ids=torch.tensor([[past + step]]),
+                shared_kv_states=shared,
+                use_cache=False,
+            )
+        logits, hidden = program.guess(token, hidden, past, step)
+        assert_close(logits[0], guessed.logits[0].numpy(), bound, f"logits of guess {step}")
+        want = guessed.last_hidden_state
+        assert_close(hidden[0], want[0].numpy(), bound, f"hidden state of guess {step}")
+        token = int(guessed.logits.argmax())
+
+
+def test_answers_are_those_of_the_model_alone(models, program):
+    """Guesses of the assistant, and in every other round right ones, of which all are accepted."""
+    prompt, answer = tokens_of(40), []
+    with torch.no_grad():
+        wanted = models[1].generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False, eos_token_id=None)
+    wanted = wanted[0, len(prompt) :].tolist()
+    logits, hidden = program.read(prompt)
+    answer.append(int(logits.argmax()))
+    rounds = 0
+    while len(answer) < len(wanted):
+        past, guesses = len(prompt) + len(answer) - 1, []
+        for step in range(T - 1):
+            logits, hidden = program.guess([*answer[-1:], *guesses][-1], hidden, past, step)
+            guesses.append(int(logits.argmax()))
+        if rounds % 2:
+            guesses = wanted[len(answer) : len(answer) + T - 1]
+        logits, hidden = program.verify(program.decode, [answer[-1], *guesses], past)
+        chosen = logits[0].argmax(-1).tolist()
+        accepted = next((i for i, guess in enumerate(guesses) if guess != chosen[i]), len(guesses))
+        assert accepted == len(guesses) or not rounds % 2
+        answer += [*guesses[:accepted], chosen[accepted]]
+        hidden = hidden[:, accepted : accepted + 1]
+        rounds += 1
+    assert answer[: len(wanted)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, {"batch": 2}, "--batch: graphs of a model with the assistant of Gemma 4 are for one sequence"),
+        ({}, {"all_logits": True}, "--all-logits: graphs of a model with the assistant"),
+        ({}, {"draft_quant": "float16"}, "--draft-quant float16: .*caches, which are float32, not float16"),
+        ({"use_ordered_embeddings": True}, {}, "use_ordered_embeddings=True is not supported"),
+        ({"backbone_hidden_size": 256}, {}, "backbone_hidden_size 256, expected the 192"),
+        (
+            {"text_config": {**TEXT, "head_dim": 32}},
+            {},
+            r"KV heads and head_dim of layer 0 \(2, 32\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(models, tmp_path, changes, options, message):
+    config = json.loads((models[0] / "assistant/config.json").read_text())
+    (tmp_path / "as").mkdir()
+    (tmp_path / "as/config.json").write_text(json.dumps({**config, **changes}))
+    sizes = {"prefill_length": P, "context_length": C, "quant": "float32", "random_weights": True}
+    with pytest.raises(CompileError, match=message):
+        compile_package(models[0] / "hf", tmp_path / "out", draft=tmp_path / "as", **{**sizes, **options})
+
+
+def test_an_assistant_is_for_gemma4_alone(models, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3"].tiny_config))
+    with pytest.raises(CompileError, match=r"is the assistant of Gemma 4, and .* is Qwen3 dense"):
+        compile_package(tmp_path, tmp_path / "out", random_weights=True, draft=models[0] / "assistant")
