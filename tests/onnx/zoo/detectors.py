@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -62,19 +63,17 @@ class Anchored(nn.Module):
         """x [N, 3, H, W]."""
         found = []
         for i, (head, features) in enumerate(zip(self.heads, self.body(x), strict=True)):
-            y, stride = head(features), 8 * 2**i
-            n, _, h, w = y.shape
-            y = y.view(n, 3, self.numbers, h, w).permute(0, 1, 3, 4, 2)
+            (n, _, h, w), stride = features.shape, 8 * 2**i
+            y = head(features).view(n, 3, self.numbers, h, w).permute(0, 1, 3, 4, 2)
             anchors = self.anchors.to(y.dtype).view(3, 1, 3, 1, 1, 2)[i]
             rows, cols = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
             grid = torch.stack([cols, rows], -1).view(1, 1, h, w, 2).to(y.dtype)
-            points, last = y[..., 5:15] if self.faces else None, 15 if self.faces else 5
             xy, wh = torch.sigmoid(y[..., :2]) * 2 - 0.5 + grid, (torch.sigmoid(y[..., 2:4]) * 2) ** 2
             parts = [xy * stride, wh * anchors, torch.sigmoid(y[..., 4:5])]
-            if points is not None:
-                pairs = points.view(n, 3, h, w, 5, 2) * anchors[..., None, :] + grid[..., None, :] * stride
+            if self.faces:
+                pairs = y[..., 5:15].view(n, 3, h, w, 5, 2) * anchors[..., None, :] + grid[..., None, :] * stride
                 parts.append(pairs.flatten(4))
-            parts.append(torch.sigmoid(y[..., last:]))
+            parts.append(torch.sigmoid(y[..., 15 if self.faces else 5 :]))
             found.append(torch.cat(parts, -1).view(n, -1, self.numbers))
         return torch.cat(found, 1)
 
@@ -129,8 +128,8 @@ class SppCsp(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [N, C, H, W]."""
         y = self.left(x)
-        y = self.middle(torch.cat([y, *(pool(y) for pool in self.pools)], 1))
-        return self.last(torch.cat([y, self.right(x)], 1))
+        y = torch.cat([y, *(pool(y) for pool in self.pools)], 1)
+        return self.last(torch.cat([self.middle(y), self.right(x)], 1))
 
 
 class RepElan(nn.Module):
@@ -159,8 +158,7 @@ class Focus(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [N, C, H, W]."""
-        parts = [x[..., ::2, ::2], x[..., 1::2, ::2], x[..., ::2, 1::2], x[..., 1::2, 1::2]]
-        return self.conv(torch.cat(parts, 1))
+        return self.conv(torch.cat([x[..., i::2, j::2] for j in (0, 1) for i in (0, 1)], 1))
 
 
 class YoloX(nn.Module):
@@ -219,8 +217,7 @@ class Attentive(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [N, C, H, W]."""
-        x = x + self.attention(x)
-        return x + self.mlp(x)
+        return (x := x + self.attention(x)) + self.mlp(x)
 
 
 class Psa(nn.Module):
@@ -245,11 +242,10 @@ class Cib(nn.Module):
         super().__init__()
         half = outputs // 2
         self.first, self.last = cbs(inputs, outputs), cbs(3 * half, outputs)
-
-        def deep(channels: int, kernel: int = 3) -> nn.Sequential:
-            return conv_norm(channels, channels, kernel, groups=channels, act=nn.SiLU)
-
-        self.path = nn.Sequential(deep(half), cbs(half, outputs), deep(outputs, 7), cbs(outputs, half), deep(half))
+        deep = functools.partial(conv_norm, act=nn.SiLU)
+        first, last = deep(half, half, 3, groups=half), deep(half, half, 3, groups=half)
+        wide = deep(outputs, outputs, 7, groups=outputs)
+        self.path = nn.Sequential(first, cbs(half, outputs), wide, cbs(outputs, half), last)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [N, C, H, W]."""
@@ -289,20 +285,16 @@ class Best(nn.Module):
         index = scores.amax(-1).topk(self.most)[1].unsqueeze(-1)
         boxes = boxes.gather(1, index.repeat(1, 1, 4))
         scores, chosen = scores.gather(1, index.repeat(1, 1, scores.shape[-1])).flatten(1).topk(self.most)
-        rows = torch.arange(scores.shape[0])[:, None]
-        box, kind = boxes[rows, chosen // self.detector.classes], chosen % self.detector.classes
+        rows, kind = torch.arange(scores.shape[0])[:, None], chosen % self.detector.classes
+        box = boxes[rows, chosen // self.detector.classes]
         return torch.cat([box, scores[..., None], kind[..., None].to(box.dtype)], -1)
-
-
-def _top(width: int) -> int:
-    return 16 * width
 
 
 DETECTORS = {
     "yolov5_face": lambda width: Anchored(Body(width, lambda i, o: C3(i, o, 1)), 16, faces=True),
-    "yolov7": lambda width: Anchored(Body(width, Elan, Halved, SppCsp(_top(width))), 8),
+    "yolov7": lambda width: Anchored(Body(width, Elan, Halved, SppCsp(16 * width)), 8),
     "yolov9": lambda width: Yolo8(Body(width, RepElan, lambda i, o: Halved(i, o, shared=True)), 3),
     "yolox": lambda width: YoloX(width, 3),
-    "yolov10": lambda width: Best(Yolo8(Body(width, Cib, top=Psa(_top(width))), 3), 12),
+    "yolov10": lambda width: Best(Yolo8(Body(width, Cib, top=Psa(16 * width)), 3), 12),
     "yolo12": lambda width: Yolo8(Body(width, Areas), 3),
 }
