@@ -62,6 +62,10 @@ def test_options_have_the_members_of_older_headers(programs, add_model):
     run(programs / "options", add_model, env={"TCIM_LITE_DEVICE_NUM": "2"})
 
 
+def test_inputs_and_outputs_pass_through_float32_as_workers_of_others_have_them(programs, write_add):
+    run(programs / "workers", write_add((2, 3), "float16"))
+
+
 def test_the_c_functions_of_devices_say_what_smi_shows(programs, add_model):
     model = rt.load(add_model)  # in this process, which the program sees
     printed = run(programs / "hal", "0", env={"TCIM_LITE_DEVICE_NUM": "2"})

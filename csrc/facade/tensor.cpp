@@ -138,6 +138,8 @@ Tensor Tensor::AsType(tcim::DataType dtype) const {
   return make_tensor("Tensor::AsType", [&] { return Access::core(*this).astype(to_core(dtype)); });
 }
 
+Tensor Tensor::AsType(tcim::DataType dtype, bool) const { return AsType(dtype); }
+
 Tensor Tensor::ToHost(bool to_contiguous) const {
   return make_tensor("Tensor::ToHost", [&] { return Access::core(*this).to_host(to_contiguous); });
 }

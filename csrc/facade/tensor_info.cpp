@@ -94,6 +94,8 @@ tcim::Device TensorInfo::Device() const {
 
 size_t TensorInfo::MemSize() const { return impl_ == nullptr ? 0 : size_t(impl_->core.bytes()); }
 
+size_t TensorInfo::DataTypeSize() const { return impl_ == nullptr ? 0 : tcim_lite::size_of(impl_->core.dtype); }
+
 TensorInfo TensorInfo::AsContiguous() const {
   return guarded_or("TensorInfo::AsContiguous", TensorInfo(),
                     [&] { return Access::info(Access::core(*this).ascontiguous()); });

@@ -61,6 +61,7 @@ TensorInfo | exact | 12.6 |
 TensorInfo::CreateNDInfo | exact | 12.6 |
 TensorInfo::CreateYUVInfo | chosen | 12.6 | [batch, 3, height, width], as its programs read and print them
 TensorInfo::MemSize | exact | 12.6 |
+TensorInfo::DataTypeSize | exact | 12.6 |
 TensorInfo::Device | exact | 12.6 |
 
 Tensor::CreateHostTensor | exact | 12.7 |

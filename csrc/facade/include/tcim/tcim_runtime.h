@@ -166,7 +166,8 @@ class TCIM_API TensorInfo {
   tcim::DataType DataType() const;
   tcim::DataFmt Format() const;
   tcim::Device Device() const;
-  size_t MemSize() const;  // bytes of the elements
+  size_t MemSize() const;       // bytes of the elements
+  size_t DataTypeSize() const;  // bytes of one element, 0 of an info that describes nothing
 
   TensorInfo AsContiguous() const;  // with dense strides
   TensorInfo AsType(tcim::DataType dtype) const;
@@ -216,7 +217,9 @@ class TCIM_API Tensor {
   tcim::Status CopyTo(const Tensor& dst) const;
   // The same with conversion of dtype: floats round to nearest even, integers must fit, uint8 and int8 reinterpret.
   tcim::Status CastTo(const Tensor& dst) const;
-  Tensor AsType(tcim::DataType dtype) const;  // a converted copy in the same place
+  Tensor AsType(tcim::DataType dtype) const;  // a converted copy in the same place, dense
+  // The same; what the flag asks for, a copy or one that is dense, is not known, and this is both.
+  Tensor AsType(tcim::DataType dtype, bool flag) const;
 
   // Device: a new host tensor, dense if this is or when asked for. Host: this tensor, unless it is strided and a dense
   // one is asked for.
