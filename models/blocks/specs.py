@@ -59,49 +59,67 @@ def specs_of(
         if source.transform in ("alternate", "by_heads", "in_pairs"):
             merge = source.transform
         if weight.inputs is None:
-            specs.append(
-                VectorSpec(
-                    role=weight.role,
-                    layer=layer,
-                    tensors=names,
-                    lengths=(sum(weight.outputs),) if source.transform == "plain" else weight.outputs,
-                    merge=merge,
-                    sections=weight.sections or weight.outputs,
-                    experts=weight.experts,
-                    scale=weight.scale,
-                    offset=source.offset,
-                    function=source.function,
-                    taps=weight.taps,
-                    turned=weight.turned,
-                    multiple=weight.multiple,
-                )
-            )
+            specs.append(_vector_spec(weight, source, layer, names, merge))
             continue
-        inputs = weight.padded_inputs or weight.inputs
-        shape = (merged_length(weight.outputs, merge, weight.multiple), inputs)
-        outputs = weight.outputs if len(source.names) > 1 else (sum(weight.outputs),)
-        spec = LinearSpec(
-            role=weight.role,
-            layer=layer,
-            format=profile.head_format if weight.role in _IN_HEAD_FORMAT else profile.body_format,
-            shape=shape if weight.experts is None else (weight.experts, *shape),
-            tensors=names,
-            tensor_shapes=tuple((rows, weight.inputs) for rows in outputs) * len(experts),
-            merge=merge,
-            sections=weight.sections or weight.outputs,
-            head_parts=weight.head_parts,
-            turned=weight.turned,
-            scale=weight.scale,
-            multiple=weight.multiple,
-            factors="" if weight.factors is None else tensors[weight.factors].of(layer)[0],
-        )
-        if is_quantized(spec.format) and inputs % GROUP:
-            raise CompileError(
-                f"tensor {names[0]!r} has {weight.inputs} inputs, not a multiple of the quantisation group of {GROUP}; "
-                "compile with --quant float16"
-            )
-        specs.append(spec)
+        factors = "" if weight.factors is None else tensors[weight.factors].of(layer)[0]
+        specs.append(_linear_spec(weight, source, profile, layer, names, merge, factors))
     return specs
+
+
+def _vector_spec(
+    weight: Weight, source: Tensors, layer: int | None, names: tuple[str, ...], merge: Merge
+) -> VectorSpec:
+    return VectorSpec(
+        role=weight.role,
+        layer=layer,
+        tensors=names,
+        lengths=(sum(weight.outputs),) if source.transform == "plain" else weight.outputs,
+        merge=merge,
+        sections=weight.sections or weight.outputs,
+        experts=weight.experts,
+        scale=weight.scale,
+        offset=source.offset,
+        function=source.function,
+        taps=weight.taps,
+        turned=weight.turned,
+        multiple=weight.multiple,
+    )
+
+
+def _linear_spec(
+    weight: Weight,
+    source: Tensors,
+    profile: Profile,
+    layer: int | None,
+    names: tuple[str, ...],
+    merge: Merge,
+    factors: str,
+) -> LinearSpec:
+    assert weight.inputs is not None
+    inputs = weight.padded_inputs or weight.inputs
+    shape = (merged_length(weight.outputs, merge, weight.multiple), inputs)
+    outputs = weight.outputs if len(source.names) > 1 else (sum(weight.outputs),)
+    spec = LinearSpec(
+        role=weight.role,
+        layer=layer,
+        format=profile.head_format if weight.role in _IN_HEAD_FORMAT else profile.body_format,
+        shape=shape if weight.experts is None else (weight.experts, *shape),
+        tensors=names,
+        tensor_shapes=tuple((rows, weight.inputs) for rows in outputs) * (weight.experts or 1),
+        merge=merge,
+        sections=weight.sections or weight.outputs,
+        head_parts=weight.head_parts,
+        turned=weight.turned,
+        scale=weight.scale,
+        multiple=weight.multiple,
+        factors=factors,
+    )
+    if is_quantized(spec.format) and inputs % GROUP:
+        raise CompileError(
+            f"tensor {names[0]!r} has {weight.inputs} inputs, not a multiple of the quantisation group of {GROUP}; "
+            "compile with --quant float16"
+        )
+    return spec
 
 
 def table_spec(role: roles.Role, tensors: Mapping[roles.Role, Tensors], shape: tuple[int, int]) -> LinearSpec:

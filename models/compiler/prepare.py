@@ -103,12 +103,8 @@ def prepare(
             f"max_position_embeddings={config.max_position_embeddings}"
         )
     checkpoint = source.tensors
-    if checkpoint is not None and config.tie_word_embeddings and not _head_is_the_embedding(checkpoint, config.family):
-        warn(
-            f"config.json says tie_word_embeddings, but the checkpoint's {config.family.tensor(HEAD)} differs from its "
-            f"embedding; taking {config.family.tensor(HEAD)}, as transformers does"
-        )
-        config = replace(config, tie_word_embeddings=False)
+    if checkpoint is not None:
+        config = _as_the_head_is(checkpoint, config)
     profile = profile_for(options.quant, options.head_quant, options.activations)
     graphs = graph_specs(options, config, assisted=assisted)
     if options.mtp and checkpoint is not None and any(name.startswith("mtp.layers.1.") for name in checkpoint.names()):
@@ -192,6 +188,16 @@ def _left_out(unused: Sequence[str]) -> str:
         f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; they "
         "are left out"
     )
+
+
+def _as_the_head_is(checkpoint: TensorStore, config: ModelConfig) -> ModelConfig:
+    if not config.tie_word_embeddings or _head_is_the_embedding(checkpoint, config.family):
+        return config
+    warn(
+        f"config.json says tie_word_embeddings, but the checkpoint's {config.family.tensor(HEAD)} differs from its "
+        f"embedding; taking {config.family.tensor(HEAD)}, as transformers does"
+    )
+    return replace(config, tie_word_embeddings=False)
 
 
 def _head_is_the_embedding(checkpoint: TensorStore, family: Family) -> bool:

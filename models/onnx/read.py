@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
 
 from ..common.errors import CheckpointError, CompileError, need_extra
@@ -89,12 +91,7 @@ def read(
     nodes = [node_of(proto, opset, foreign) for proto in graph.node]
     if len(nodes) > MAX_NODES:
         raise CheckpointError(f"the graph has {len(nodes)} nodes, the limit is {MAX_NODES}")
-    constants = {}
-    for tensor in graph.initializer:
-        _check_name(tensor.name, "an initialiser")
-        if tensor.name in constants:
-            raise CheckpointError(f"two initialisers are called '{shown(tensor.name)}'")
-        constants[tensor.name] = array_of(tensor, folder, f"initialiser '{shown(tensor.name)}'")
+    constants = _initialisers(graph, folder)
     free = [info for info in graph.input if info.name not in constants]
     constants |= fixed_inputs(free, fixed or {}, shapes or {}, batch)
     constants |= modernised(nodes, opset, constants.keys() | {info.name for info in graph.input})
@@ -128,6 +125,16 @@ def read(
     if graph.name:
         _check_name(graph.name, "the graph")
     return Network(graph.name, ordered, constants, inputs, outputs, opset, foreign)
+
+
+def _initialisers(graph: onnx.GraphProto, folder: Path | None) -> dict[str, NDArray[Any]]:
+    found: dict[str, NDArray[Any]] = {}
+    for tensor in graph.initializer:
+        _check_name(tensor.name, "an initialiser")
+        if tensor.name in found:
+            raise CheckpointError(f"two initialisers are called '{shown(tensor.name)}'")
+        found[tensor.name] = array_of(tensor, folder, f"initialiser '{shown(tensor.name)}'")
+    return found
 
 
 def _opsets(model: onnx.ModelProto) -> tuple[int, dict[str, int]]:

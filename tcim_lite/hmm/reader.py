@@ -10,6 +10,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import HmmFormatError
 from . import layout
@@ -131,43 +132,65 @@ def _open_without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _parse(data: memoryview, label: str) -> Container:
+class _Header(NamedTuple):
+    """The fields of a header, in the order of the file."""
+
+    magic: bytes
+    major: int
+    minor: int
+    header_bytes: int
+    file_bytes: int
+    section_count: int
+    ncore: int
+    id: bytes
+    target: bytes
+    producer: bytes
+    ndevice: int
+    crc32c: int
+    section_table: int
+
+
+def _checked_header(data: memoryview, label: str) -> _Header:
+    """Reads the header, and checks it and the sum over it and the section table."""
     if not len(data):
         raise HmmFormatError(f"{label}: the file is empty (interrupted copy or download?); write or copy it again")
-    magic = bytes(data[:8])
-    if magic not in (layout.MAGIC_MODEL, layout.MAGIC_WEIGHTS):
+    if bytes(data[:8]) not in (layout.MAGIC_MODEL, layout.MAGIC_WEIGHTS):
         raise HmmFormatError(f"{label}: not a .hmm of this project: {describe_foreign(data)}")
     if len(data) < layout.HEADER_BYTES:
         raise HmmFormatError(f"{label}: {len(data)} bytes, the header alone takes 128; copy the file again")
-    (_, major, minor, header_bytes, file_bytes, section_count, ncore, id_, target, producer, ndevice, crc, table) = (
-        layout.HEADER.unpack_from(data)
-    )
-    if major != layout.VERSION[0]:
+    header = _Header._make(layout.HEADER.unpack_from(data))
+    if header.major != layout.VERSION[0]:
         raise HmmFormatError(
-            f"{label}: format version {major}.{minor}, this reader knows {layout.VERSION[0]}.x; "
-            + ("update tcim_lite" if major > layout.VERSION[0] else "compile the model again")
+            f"{label}: format version {header.major}.{header.minor}, this reader knows {layout.VERSION[0]}.x; "
+            + ("update tcim_lite" if header.major > layout.VERSION[0] else "compile the model again")
         )
-    if header_bytes != layout.HEADER_BYTES:
-        raise HmmFormatError(f"{label}: header_bytes is {header_bytes}, expected 128")
-    if file_bytes != len(data):
-        hint = "copy it again" if file_bytes > len(data) else "something was appended"
-        raise HmmFormatError(f"{label}: {len(data)} bytes are present, the header says {file_bytes}; {hint}")
-    if not 1 <= section_count <= layout.MAX_SECTIONS:
-        raise HmmFormatError(f"{label}: section_count is {section_count}, expected 1 to {layout.MAX_SECTIONS}")
-    if table != layout.HEADER_BYTES:
-        raise HmmFormatError(f"{label}: section_table_offset is {table}, expected 128")
-    front_bytes = layout.HEADER_BYTES + section_count * layout.SECTION_BYTES
+    if header.header_bytes != layout.HEADER_BYTES:
+        raise HmmFormatError(f"{label}: header_bytes is {header.header_bytes}, expected 128")
+    if header.file_bytes != len(data):
+        hint = "copy it again" if header.file_bytes > len(data) else "something was appended"
+        raise HmmFormatError(f"{label}: {len(data)} bytes are present, the header says {header.file_bytes}; {hint}")
+    if not 1 <= header.section_count <= layout.MAX_SECTIONS:
+        raise HmmFormatError(f"{label}: section_count is {header.section_count}, expected 1 to {layout.MAX_SECTIONS}")
+    if header.section_table != layout.HEADER_BYTES:
+        raise HmmFormatError(f"{label}: section_table_offset is {header.section_table}, expected 128")
+    front_bytes = layout.HEADER_BYTES + header.section_count * layout.SECTION_BYTES
     if front_bytes > len(data):
-        raise HmmFormatError(f"{label}: a table of {section_count} sections does not fit {len(data)} bytes")
+        raise HmmFormatError(f"{label}: a table of {header.section_count} sections does not fit {len(data)} bytes")
     front = bytearray(data[:front_bytes])
     front[layout.HEADER_CRC_OFFSET : layout.HEADER_CRC_OFFSET + 4] = bytes(4)
-    if (got := crc32c(front)) != crc:
+    if (got := crc32c(front)) != header.crc32c:
         raise HmmFormatError(
-            f"{label}: header and section table have CRC-32C {got:08x}, expected {crc:08x}; "
+            f"{label}: header and section table have CRC-32C {got:08x}, expected {header.crc32c:08x}; "
             "the file is damaged, copy it again"
         )
-    kind = "model" if magic == layout.MAGIC_MODEL else "weights"
-    target_name = _padded_text(target, f"{label}: target")
+    return header
+
+
+def _parse(data: memoryview, label: str) -> Container:
+    header = _checked_header(data, label)
+    minor, ncore, ndevice = header.minor, header.ncore, header.ndevice
+    kind = "model" if header.magic == layout.MAGIC_MODEL else "weights"
+    target_name = _padded_text(header.target, f"{label}: target")
     if target_name != layout.TARGET:
         raise HmmFormatError(f"{label}: compiled for target '{target_name}', expected '{layout.TARGET}'; compile again")
     if ncore < 1 or ndevice < 1:
@@ -176,10 +199,10 @@ def _parse(data: memoryview, label: str) -> Container:
         raise HmmFormatError(
             f"{label}: ndevice is {ndevice}, expected at most {layout.MAX_DEVICES}; compile for fewer devices"
         )
-    producer_name = _padded_text(producer, f"{label}: producer")
-    sections = _sections(data, section_count, minor, kind, ndevice, label)
+    producer_name = _padded_text(header.producer, f"{label}: producer")
+    sections = _sections(data, header.section_count, minor, kind, ndevice, label)
     contents = [(s.kind, data[s.offset : s.offset + s.nbytes]) for s in sections]
-    if layout.container_id([content for kind_, content in contents if kind_ != layout.PAYLOAD]) != id_:
+    if layout.container_id([content for kind_, content in contents if kind_ != layout.PAYLOAD]) != header.id:
         raise HmmFormatError(f"{label}: the id in the header is not the SHA-256 of the sections; write the file again")
 
     blobs = dict(contents)
@@ -205,8 +228,8 @@ def _parse(data: memoryview, label: str) -> Container:
         if layout.PORTS in blobs and minor >= 1:
             graphs = decode_ports(blobs[layout.PORTS], f"{label}: ports section", graphs)
     return Container(
-        kind, id_, (major, minor), target_name, producer_name, ncore, ndevice, message, sibling, tuple(weights),
-        tuple(graphs), split, tuple(sections), label, data,
+        kind, header.id, (header.major, minor), target_name, producer_name, ncore, ndevice, message, sibling,
+        tuple(weights), tuple(graphs), split, tuple(sections), label, data,
     )  # fmt: skip
 
 

@@ -211,6 +211,40 @@ def _finish_weights(file: BinaryIO, payload: Payload, entries: Sequence[WeightEn
     return id_
 
 
+def _sections_of(graphs: Sequence[Graph], split: Split | None, custom_msg: str) -> list[tuple[int, bytes]]:
+    """What does not depend on the weights, by kind."""
+    if not 1 <= len(graphs) <= layout.MAX_DEVICES:
+        raise ValueError(f"{len(graphs)} graphs, a model is for 1 to {layout.MAX_DEVICES} devices")
+    blobs = [(layout.GRAPH, encode_graph(part)) for part in graphs]
+    check_parts(graphs, split, ValueError, f"graph {graphs[0].name!r}")
+    if split is not None:
+        blobs.append((layout.SPLIT, encode_split(split)))
+    if ports := encode_ports(graphs):
+        blobs.append((layout.PORTS, ports))
+    message = custom_msg.encode()
+    if b"\0" in message:
+        raise ValueError("custom_msg contains a NUL")
+    if len(message) > layout.MAX_CUSTOM_MSG_BYTES:
+        raise ValueError(f"custom_msg has {len(message)} bytes, the limit is {layout.MAX_CUSTOM_MSG_BYTES}")
+    if message:
+        blobs.append((layout.CUSTOM_MSG, message))
+    return blobs
+
+
+def _stored(weights: Sequence[WeightEntry | WeightData], payload: Payload) -> list[WeightEntry]:
+    """Stores those that are not in another file; returns the entries of all."""
+    entries = []
+    taken: set[str] = set()
+    for weight in weights:
+        check_weight_name(weight.name, taken)
+        taken.add(weight.name)
+        if isinstance(weight, WeightEntry):
+            entries.append(replace(weight, external=True, offset=0))
+        else:
+            entries.append(payload.add(weight.name, weight.dtype, weight.format, weight.shape, weight.data))
+    return entries
+
+
 def _write_model(
     file: BinaryIO,
     graph: Graph | Sequence[Graph],
@@ -222,20 +256,7 @@ def _write_model(
     producer: str | None,
 ) -> bytes:
     graphs = [graph] if isinstance(graph, Graph) else list(graph)
-    if not 1 <= len(graphs) <= layout.MAX_DEVICES:
-        raise ValueError(f"{len(graphs)} graphs, a model is for 1 to {layout.MAX_DEVICES} devices")
-    blobs = [(layout.GRAPH, encode_graph(part)) for part in graphs]
-    check_parts(graphs, split, ValueError, f"graph {graphs[0].name!r}")
-    if split is not None:
-        blobs.append((layout.SPLIT, encode_split(split)))
-    ports = encode_ports(graphs)
-    if ports:
-        blobs.append((layout.PORTS, ports))
-    message = custom_msg.encode()
-    if b"\0" in message:
-        raise ValueError("custom_msg contains a NUL")
-    if len(message) > layout.MAX_CUSTOM_MSG_BYTES:
-        raise ValueError(f"custom_msg has {len(message)} bytes, the limit is {layout.MAX_CUSTOM_MSG_BYTES}")
+    blobs = _sections_of(graphs, split, custom_msg)
     if len(weights) > layout.MAX_WEIGHTS:
         raise ValueError(f"{len(weights)} weights, the limit is {layout.MAX_WEIGHTS}")
     external = [weight for weight in weights if isinstance(weight, WeightEntry)]
@@ -243,8 +264,6 @@ def _write_model(
         raise ValueError(
             f"{len(external)} weights are external and sibling is {sibling}; give `sibling` exactly when there are some"
         )
-    if message:
-        blobs.append((layout.CUSTOM_MSG, message))
     # The sizes of all sections are known before the payload is written, so the file is written front to back.
     names_bytes = sum(len(weight.name.encode()) for weight in weights)
     table_bytes = layout.WEIGHT_TABLE_HEADER.size + len(weights) * layout.WEIGHT_BYTES + names_bytes
@@ -262,15 +281,7 @@ def _write_model(
         end = offsets[-1] + len(blob)
     begin = layout.align(end, layout.PAYLOAD_ALIGNMENT)
     payload = Payload(file, begin)
-    entries = []
-    taken: set[str] = set()
-    for weight in weights:
-        check_weight_name(weight.name, taken)
-        taken.add(weight.name)
-        if isinstance(weight, WeightEntry):
-            entries.append(replace(weight, external=True, offset=0))
-        else:
-            entries.append(payload.add(weight.name, weight.dtype, weight.format, weight.shape, weight.data))
+    entries = _stored(weights, payload)
     for part in graphs:
         check_weight_values(part, entries, ValueError, f"graph {part.name!r}")
 
@@ -291,7 +302,8 @@ def _write_model(
         sections.append(layout.Section(layout.PAYLOAD, required, begin, payload.nbytes, 0))
     id_ = layout.container_id([blob for _, blob in blobs])
     file.seek(0)
-    minor = max([layout.MINOR_OF_PORTS if ports else 0, *(minor_of(op) for graph in graphs for op in graph.ops)])
+    has_ports = any(kind == layout.PORTS for kind, _ in blobs)
+    minor = max([layout.MINOR_OF_PORTS if has_ports else 0, *(minor_of(op) for graph in graphs for op in graph.ops)])
     version = _lowest_version(entries, minor)
     file.write(_encode_front(layout.MAGIC_MODEL, version, file_bytes, sections, id_, ncore, len(graphs), producer))
     return id_

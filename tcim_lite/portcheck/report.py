@@ -144,37 +144,7 @@ def check(
     sources = find(paths, tell)
     report = Report(looked_at=sources.looked_at)
     report.notes += [f"left out: {why} ({count})" for why, count in sorted(sources.left_out.items())]
-    python: list[PythonFile] = []
-    cpp: list[CppFile] = []
-    for path in sources.files:
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            if path in paths:
-                raise
-            report.notes.append(f"{path} cannot be read ({error.strerror}); it was left out")
-            continue
-        if content.startswith(_ARCHIVES):
-            raise ArgumentError(f"{path}: is an archive; unpack it and give the folder")
-        if len(content) > _MOST_BYTES and not elf.is_elf(content):
-            raise ArgumentError(f"{path}: has {len(content)} bytes, which is no source")
-        report.files.append(str(path))
-        if elf.is_elf(content):
-            try:
-                report.uses += elf.uses(content, str(path))
-            except ValueError as error:
-                raise ArgumentError(f"{path}: {error}") from None
-        elif path.suffix in CPP:
-            cpp.append(CppFile(str(path), content.decode("utf-8", "replace")))
-        else:
-            try:
-                python.append(PythonFile(path, str(path), _parsed(path, content)))
-            except (SyntaxError, ValueError, RecursionError) as error:
-                told = f"{path} cannot be parsed by this Python ({error})"
-                if path in paths and command is None:
-                    raise ArgumentError(f"{told}; give Python or C++ sources, or a compiled program") from None
-                report.files.remove(str(path))
-                report.notes.append(f"{told}; it was not read")
+    python, cpp = _read(report, sources.files, () if command is not None else paths, paths)
     # A file that only receives modules and tensors belongs to the program as well.
     if any(file.names_api for file in python):
         for script in python:
@@ -195,6 +165,44 @@ def check(
                 report.risks.append(each)
                 known.add((each.code, _absolute(each.place)))
     return report
+
+
+def _read(
+    report: Report, files: Sequence[Path], must_parse: Sequence[Path], must_read: Sequence[Path]
+) -> tuple[list[PythonFile], list[CppFile]]:
+    """Returns the sources among the files, and reports what compiled programs use and what is left out."""
+    python: list[PythonFile] = []
+    cpp: list[CppFile] = []
+    for path in files:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            if path in must_read:
+                raise
+            report.notes.append(f"{path} cannot be read ({error.strerror}); it was left out")
+            continue
+        if content.startswith(_ARCHIVES):
+            raise ArgumentError(f"{path}: is an archive; unpack it and give the folder")
+        if len(content) > _MOST_BYTES and not elf.is_elf(content):
+            raise ArgumentError(f"{path}: has {len(content)} bytes, which is no source")
+        report.files.append(str(path))
+        if elf.is_elf(content):
+            try:
+                report.uses += elf.uses(content, str(path))
+            except ValueError as error:
+                raise ArgumentError(f"{path}: {error}") from None
+        elif path.suffix in CPP:
+            cpp.append(CppFile(str(path), content.decode("utf-8", "replace")))
+        else:
+            try:
+                python.append(PythonFile(path, str(path), _parsed(path, content)))
+            except (SyntaxError, ValueError, RecursionError) as error:
+                told = f"{path} cannot be parsed by this Python ({error})"
+                if path in must_parse:
+                    raise ArgumentError(f"{told}; give Python or C++ sources, or a compiled program") from None
+                report.files.remove(str(path))
+                report.notes.append(f"{told}; it was not read")
+    return python, cpp
 
 
 def _parsed(path: Path, content: bytes) -> ast.Module:
