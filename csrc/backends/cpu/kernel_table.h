@@ -124,6 +124,14 @@ void use_amx(KernelTable& table);
 void use_neon(KernelTable& table);
 void use_neondotprod(KernelTable& table);
 
+// In a kernel file: a number as a type, for what must be a constant in a lambda.
+namespace {
+template <int N>
+struct Number {
+  static constexpr int value = N;
+};
+}  // namespace
+
 // In a kernel file: enters a kernel for both float types.
 template <typename Kernel, size_t elems>
 static inline void enter(Kernel (&entry)[elems], Kernel f16, Kernel f32) {

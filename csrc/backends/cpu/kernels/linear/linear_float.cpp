@@ -133,7 +133,7 @@ void widened_blocks(const LinearFloatArgs& args, int64_t block) {
 // body(first block, how many): kTileBlocks at a time, then half as many.
 template <int B = kTileBlocks, typename Body>
 void for_blocks(int64_t count, const Body& body, int64_t block = 0) {
-  for (; block + B <= count; block += B) body(block, Count<B>{});
+  for (; block + B <= count; block += B) body(block, Number<B>{});
   if constexpr (B > 1) for_blocks<B / 2>(count, body, block);
 }
 

@@ -109,22 +109,17 @@ __attribute__((always_inline)) inline void for_tiles(int64_t rows, int64_t most,
   }
 }
 
-template <int N>
-struct Count {
-  static constexpr int value = N;
-};
-
-// use(Count) of `count`, which is First to Last. Kernels that it calls are never inlined: in one function with the
+// use(Number) of `count`, which is First to Last. Kernels that it calls are never inlined: in one function with the
 // others they would share what gcc decides about registers.
 template <int Last, int First = 1, typename Use>
 __attribute__((always_inline)) inline auto with_count(int64_t count, const Use& use) {
   if constexpr (First < Last) {
     if (count != First) return with_count<Last, First + 1>(count, use);
   }
-  return use(Count<First>{});
+  return use(Number<First>{});
 }
 
-// tile(Count, row, block) for all rows of each block, in tiles of at most Most.
+// tile(Number, row, block) for all rows of each block, in tiles of at most Most.
 template <int Most, typename Tile>
 void run_tiles(const LinearQuantArgs& args, const Tile& tile) {
   for (int64_t block = 0; block < args.blocks; ++block) {

@@ -4,8 +4,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-Vec silu(Vec g) { return g / (broadcast(1.0f) + exp(-g)); }
-
 template <typename T>
 void silu_mul_store(const SiluMulStoreArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
@@ -17,7 +15,7 @@ void silu_mul_store(const SiluMulStoreArgs& args) {
         gate = gate + load(args.bias + 2 * i);
         up = up + load(args.bias + 2 * i + kLanes);
       }
-      store(y + i, silu(round_to<T>(gate)) * round_to<T>(up));
+      store(y + i, apply<kSilu>(round_to<T>(gate), 0, 0) * round_to<T>(up));
     }
   }
 }
@@ -32,14 +30,9 @@ void gate_rows(const SiluMulArgs& args, Gated gated) {
   }
 }
 
-template <typename T>
-void silu_mul(const SiluMulArgs& args) {
-  gate_rows<T>(args, [](Vec gate, Vec up) { return silu(gate) * up; });
-}
-
-template <typename T>
-void gelu_mul(const SiluMulArgs& args) {
-  gate_rows<T>(args, [](Vec gate, Vec up) { return apply<kGeluTanh>(gate, 0.0f, 0.0f) * up; });
+template <typename T, UnaryOp op>
+void activated_mul(const SiluMulArgs& args) {
+  gate_rows<T>(args, [](Vec gate, Vec up) { return apply<op>(gate, 0, 0) * up; });
 }
 
 template <typename T>
@@ -60,8 +53,8 @@ void exp_many(const float* x, float* y, int64_t count) {
 
 void TCIM_LITE_USE(activation)(KernelTable& table) {
   enter(table.silu_mul_store, silu_mul_store<uint16_t>, silu_mul_store<float>);
-  enter(table.silu_mul, silu_mul<uint16_t>, silu_mul<float>);
-  enter(table.gelu_mul, gelu_mul<uint16_t>, gelu_mul<float>);
+  enter(table.silu_mul, activated_mul<uint16_t, kSilu>, activated_mul<float, kSilu>);
+  enter(table.gelu_mul, activated_mul<uint16_t, kGeluTanh>, activated_mul<float, kGeluTanh>);
   enter(table.clamped_glu, clamped_glu<uint16_t>, clamped_glu<float>);
   table.exp = exp_many;
 }

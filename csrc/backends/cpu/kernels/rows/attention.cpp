@@ -119,7 +119,7 @@ bool attend(const AttentionBlockArgs& args, int64_t row) {
       const Ahead ahead(v + d, key * dim * kSize, to * dim * kSize, next + d);
       for (int64_t at = 0; at < kLanes * vectors * kSize; at += 64) ahead.fetch(at);
     };
-    weigh_values<decltype(together)::kCount>(scores + r * kAttentionBlock, v, dim, from, to, dim, o + r * dim, fetch);
+    weigh_values<decltype(together)::value>(scores + r * kAttentionBlock, v, dim, from, to, dim, o + r * dim, fetch);
   };
   weigh_together<R>([&](int r) { return begin_of(args, row + r); }, [&](int r) { return int64_t{keys[r]}; }, weigh);
   return finite_scores && (row > 0 || are_finite(o, dim));

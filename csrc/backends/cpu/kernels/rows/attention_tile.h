@@ -160,8 +160,8 @@ void weigh_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows,
     const auto first_of = [&](int r) { return inside(begin_of(args, first_row + row + r)); };
     const auto end_of = [&](int r) { return inside(keys[row + r]); };
     const auto weigh = [&](auto together, int r, int64_t from, int64_t to) {
-      weigh_values<decltype(together)::kCount>(scores + (row + r) * kAttentionBlock + first, values, stride, from, to,
-                                               dim, o + (row + r) * dim, [](int64_t, int64_t, int) {});
+      weigh_values<decltype(together)::value>(scores + (row + r) * kAttentionBlock + first, values, stride, from, to,
+                                              dim, o + (row + r) * dim, [](int64_t, int64_t, int) {});
     };
     for (; row + 4 <= rows; row += 4) weigh_together<4>(first_of, end_of, weigh);
     for (; row < rows; ++row) weigh_together<1>(first_of, end_of, weigh);

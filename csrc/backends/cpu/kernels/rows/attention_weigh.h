@@ -47,12 +47,7 @@ void weigh_values(const float* p, const T* v, int64_t stride, int64_t begin, int
   if (d < dim) weigh_vectors<R, 1>(p, v + d, stride, begin, end, dim, o + d, Tail(dim - d), fetch_from);
 }
 
-template <int Count>
-struct Together {
-  static constexpr int kCount = Count;
-};
-
-// weigh(Together, row, begin, end) for R rows that see keys [first(row), end(row)), both ascending: all at once from
+// weigh(Number, row, begin, end) for R rows that see keys [first(row), end(row)), both ascending: all at once from
 // the last row's first key to the first row's end, and each row's other keys before and behind.
 template <int R, typename First, typename End, typename Weigh>
 void weigh_together(First first, End end, Weigh weigh) {
@@ -60,9 +55,9 @@ void weigh_together(First first, End end, Weigh weigh) {
     if (from < to) weigh(together, row, from, to);
   };
   const int64_t begin = first(R - 1), common_end = end(0), rest = begin < common_end ? common_end : begin;
-  for (int r = 0; r < R - 1 && first(0) < begin; ++r) some(Together<1>{}, r, first(r), begin < end(r) ? begin : end(r));
-  some(Together<R>{}, 0, begin, common_end);
-  for (int r = 1; r < R && rest < end(R - 1); ++r) some(Together<1>{}, r, rest, end(r));
+  for (int r = 0; r < R - 1 && first(0) < begin; ++r) some(Number<1>{}, r, first(r), begin < end(r) ? begin : end(r));
+  some(Number<R>{}, 0, begin, common_end);
+  for (int r = 1; r < R && rest < end(R - 1); ++r) some(Number<1>{}, r, rest, end(r));
 }
 
 }  // namespace

@@ -109,9 +109,9 @@ void run_columns(const DeltaRuleArgs& args, const Tokens& tokens, int64_t begin,
         }
       }
     };
-    if (updates && reads) visit(OpNumber<1>{}, OpNumber<1>{});
-    if (updates && !reads) visit(OpNumber<1>{}, OpNumber<0>{});
-    if (!updates && reads) visit(OpNumber<0>{}, OpNumber<1>{});
+    if (updates && reads) visit(Number<1>{}, Number<1>{});
+    if (updates && !reads) visit(Number<1>{}, Number<0>{});
+    if (!updates && reads) visit(Number<0>{}, Number<1>{});
     if (!reads) break;
     const int64_t t = begin + tokens.at[n];
     const T* value = static_cast<const T*>(args.v) + t * args.v_stride + col;

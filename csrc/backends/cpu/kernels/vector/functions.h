@@ -1,6 +1,6 @@
 // What the elementwise and unary ops compute, written once over V: the 16 lanes of simd.h (functions_simd.h) or one
-// float (functions_ref.h), which include this behind V's own functions. Every operation rounds once to fp32, so both
-// forms agree (docs/numerics.md section 11). Everything has internal linkage.
+// float (reference/functions.h), which include this behind V's own functions. Every operation rounds once to fp32, so
+// both forms agree (docs/numerics.md section 11). Everything has internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,11 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// body(OpNumber<op>) for every op below `count`.
-template <int op>
-struct OpNumber {
-  static constexpr int value = op;
-};
+// body(Number<op>) for every op below `count`.
 template <int count, int op = 0, typename Body>
 inline void for_ops(Body body) {
   if constexpr (op < count) {
-    body(OpNumber<op>{});
+    body(Number<op>{});
     for_ops<count, op + 1>(body);
   }
 }

@@ -24,7 +24,7 @@
 //   low_bytes                 four lanes' lowest bytes as one, the first the lowest; load and store take int32_t too
 //   round_to_half             one rounding to fp16, kept in fp32
 //   round_to_any_half         the same, but infinite beyond 65504
-//   first_lane, tree_sum, largest, sum, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
+//   first_lane, tree_sum, largest, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
 //   tree_sums, all_largest    out[n] = tree_sum(sums[n]); out[n] = largest(values[n])
 //   transpose                 rows[i] lane j becomes rows[j] lane i, of 16 Vecs
 //   prefetch_near, prefetch_far   into the first cache, into the second; may do nothing
@@ -114,7 +114,7 @@ inline bool are_finite(const T* x, int64_t count) {
   return !any_nan(differences);
 }
 
-// exp_ref of activation_ref.cpp.
+// exp_ref of reference/activation.cpp.
 inline Vec exp(Vec x) {
   const Vec lowest = broadcast(-0x1.5d589ep+6f), magic = broadcast(0x1.8p+23f);
   const Vec clamped = clamp(x, lowest, broadcast(88.0f));

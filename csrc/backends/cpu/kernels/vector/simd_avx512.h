@@ -114,8 +114,6 @@ inline float tree_sum(Vec a) {
 }
 inline bool any_nan(Vec a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q) != 0; }
 inline float largest(Vec a) { return _mm512_reduce_max_ps(a.v); }
-inline int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a.v); }
-inline int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a.v); }
 
 // Every step halves the number of vectors, so 16 sums cost 15 additions.
 template <typename Op>

@@ -163,8 +163,6 @@ inline bool any_nan(Vec a) {
 inline float largest(Vec a) {
   return vmaxnmvq_f32(vmaxnmq_f32(vmaxnmq_f32(a.v[0], a.v[1]), vmaxnmq_f32(a.v[2], a.v[3])));
 }
-inline int32_t largest(Ints a) { return vmaxvq_s32(vmaxq_s32(vmaxq_s32(a.v[0], a.v[1]), vmaxq_s32(a.v[2], a.v[3]))); }
-inline int32_t sum(Ints a) { return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3]))); }
 
 inline void tree_sums(const Vec (&sums)[kSums], float* out) {
   float32x4_t two[2];
