@@ -75,21 +75,19 @@ def test_a_cpp_layer_includes_only_layers_below_it(layer):
 
 def test_kernel_files_include_the_table_vector_headers_and_intrinsics():
     """What the headers may define is held by test_kernel_symbols.py; these alone keep containers and the rest out."""
-    kernels = "backends/cpu/kernels/"
+    kernels, definition = "backends/cpu/kernels/", "backends/cpu/reference/"
     allowed = {"<arm_neon.h>", "<cstddef>", "<cstdint>", "<immintrin.h>", '"backends/cpu/kernel_table.h"'}
     allowed.add('"graph/weight_format.h"')  # numbers; its functions have internal linkage
-    reference = {"<bit>", "<cmath>", '"base/half.h"'}  # built with the flags of everything else
-    sources = [path for path in (ROOT / "csrc" / kernels).rglob("*") if path.suffix in {".h", ".cpp"}]
-    assert sources
-    for path in sources:
-        for include in re.findall(r'#include (["<][^">]+[">])', path.read_text()):
-            own = include.startswith(f'"{kernels}')
-            if path.stem.endswith("_ref"):
-                assert include in allowed | reference or own, f"{path.name} includes {include}"
-            else:
-                assert include in allowed or (own and not include.endswith('_ref.h"')), (
-                    f"{path.name} includes {include}"
-                )
+    # The reference is built with the flags of everything else.
+    for folder, more, own in (
+        (kernels, set(), (f'"{kernels}',)),
+        (definition, {"<bit>", "<cmath>", '"base/half.h"'}, (f'"{kernels}', f'"{definition}')),
+    ):
+        sources = [path for path in (ROOT / "csrc" / folder).rglob("*") if path.suffix in {".h", ".cpp"}]
+        assert sources
+        for path in sources:
+            for include in re.findall(r'#include (["<][^">]+[">])', path.read_text()):
+                assert include in allowed | more or include.startswith(own), f"{path.name} includes {include}"
 
 
 def test_a_call_says_one_thing_of_the_device_wherever_it_is_made():

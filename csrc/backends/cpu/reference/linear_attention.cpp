@@ -1,7 +1,7 @@
 // The definition of linear attention: docs/numerics.md section 7.
 #include <cmath>
 
-#include "backends/cpu/kernels/vector/functions_ref.h"
+#include "backends/cpu/reference/functions.h"
 
 namespace tcim_lite::cpu {
 namespace {

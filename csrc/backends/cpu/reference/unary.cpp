@@ -1,4 +1,4 @@
-#include "backends/cpu/kernels/vector/functions_ref.h"
+#include "backends/cpu/reference/functions.h"
 
 namespace tcim_lite::cpu {
 namespace {

@@ -1,5 +1,5 @@
-// Elements of tensors between ops for the reference kernels. Only *_ref.cpp include this: they are built with the
-// baseline flags, so a merged inline copy is harmless.
+// Elements of tensors between ops for the reference kernels, which are built with the baseline flags: a merged inline
+// copy is harmless.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ inline float tree_sum(float* partial) {
   return partial[0];
 }
 
-// The project's exp (docs/numerics.md), defined in activation_ref.cpp.
+// The project's exp (docs/numerics.md), defined in activation.cpp.
 float exp_ref(float x);
 
 }  // namespace tcim_lite::cpu

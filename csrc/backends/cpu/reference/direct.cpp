@@ -1,4 +1,4 @@
-#include "backends/cpu/kernels/conv/conv_end_ref.h"
+#include "backends/cpu/reference/conv_end.h"
 
 namespace tcim_lite::cpu {
 namespace {

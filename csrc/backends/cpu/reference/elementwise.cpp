@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "backends/cpu/kernels/vector/functions_ref.h"
+#include "backends/cpu/reference/functions.h"
 
 namespace tcim_lite::cpu {
 namespace {

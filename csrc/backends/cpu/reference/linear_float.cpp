@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "backends/cpu/kernels/vector/element_ref.h"
+#include "backends/cpu/reference/element.h"
 
 namespace tcim_lite::cpu {
 namespace {

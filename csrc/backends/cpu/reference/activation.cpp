@@ -1,5 +1,5 @@
-#include "backends/cpu/kernels/vector/element_ref.h"
-#include "backends/cpu/kernels/vector/functions_ref.h"
+#include "backends/cpu/reference/element.h"
+#include "backends/cpu/reference/functions.h"
 
 namespace tcim_lite::cpu {
 
@@ -7,8 +7,6 @@ namespace tcim_lite::cpu {
 float exp_ref(float x) { return x < -0x1.5d589ep+6f ? 0.0f : exp_one(x > 88.0f ? 88.0f : x); }
 
 namespace {
-
-float silu(float g) { return g / (1.0f + exp_ref(-g)); }
 
 template <typename Row>
 void silu_mul_store(const SiluMulStoreArgs& args) {
@@ -19,7 +17,7 @@ void silu_mul_store(const SiluMulStoreArgs& args) {
       const int64_t gate = i / 16 * 32 + i % 16, up = gate + 16;
       const float g = Row::round(args.bias ? acc[gate] + args.bias[gate] : acc[gate]);
       const float u = Row::round(args.bias ? acc[up] + args.bias[up] : acc[up]);
-      Row::store(y, i, silu(g) * u);
+      Row::store(y, i, apply<kSilu>(Lane{g}, 0, 0).v * u);
     }
   }
 }
@@ -37,14 +35,9 @@ void gate_rows(const SiluMulArgs& args, Gated gated) {
   }
 }
 
-template <typename Row>
-void silu_mul(const SiluMulArgs& args) {
-  gate_rows<Row>(args, [](float gate, float up) { return silu(gate) * up; });
-}
-
-template <typename Row>
-void gelu_mul(const SiluMulArgs& args) {
-  gate_rows<Row>(args, [](float gate, float up) { return apply<kGeluTanh>(Lane{gate}, 0.0f, 0.0f).v * up; });
+template <typename Row, UnaryOp op>
+void activated_mul(const SiluMulArgs& args) {
+  gate_rows<Row>(args, [](float gate, float up) { return apply<op>(Lane{gate}, 0, 0).v * up; });
 }
 
 template <typename Row>
@@ -65,8 +58,8 @@ void exp_many(const float* x, float* y, int64_t count) {
 
 void use_activation_ref(KernelTable& table) {
   enter(table.silu_mul_store, silu_mul_store<F16Row>, silu_mul_store<F32Row>);
-  enter(table.silu_mul, silu_mul<F16Row>, silu_mul<F32Row>);
-  enter(table.gelu_mul, gelu_mul<F16Row>, gelu_mul<F32Row>);
+  enter(table.silu_mul, activated_mul<F16Row, kSilu>, activated_mul<F32Row, kSilu>);
+  enter(table.gelu_mul, activated_mul<F16Row, kGeluTanh>, activated_mul<F32Row, kGeluTanh>);
   enter(table.clamped_glu, clamped_glu<F16Row>, clamped_glu<F32Row>);
   table.exp = exp_many;
 }

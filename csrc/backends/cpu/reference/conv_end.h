@@ -1,7 +1,7 @@
-// What elements of a Conv or a pool read, and the function behind a Conv. Only *_ref.cpp include this.
+// What elements of a Conv or a pool read, and the function behind a Conv.
 #pragma once
 
-#include "backends/cpu/kernels/vector/functions_ref.h"
+#include "backends/cpu/reference/functions.h"
 
 namespace tcim_lite::cpu {
 namespace {

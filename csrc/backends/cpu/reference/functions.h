@@ -1,9 +1,9 @@
-// functions.h over one float. Only *_ref.cpp include this.
+// kernels/vector/functions.h over one float.
 #pragma once
 
 #include <cmath>
 
-#include "backends/cpu/kernels/vector/element_ref.h"
+#include "backends/cpu/reference/element.h"
 
 namespace tcim_lite::cpu {
 namespace {

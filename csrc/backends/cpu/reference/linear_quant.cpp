@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "backends/cpu/kernels/linear/linear_tile.h"
-#include "backends/cpu/kernels/vector/element_ref.h"
+#include "backends/cpu/reference/element.h"
 
 namespace tcim_lite::cpu {
 namespace {
