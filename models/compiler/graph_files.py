@@ -28,18 +28,18 @@ _OF_VISION = r"(_m\d+|_\d+x|(_\d+)(x\d+){1,2})"
 def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
     """Returns what matches the name of every graph and weights file that a package called `name` may have.
 
-    `networks` are those that only packages of this kind have: in others a file of such a name is the user's.
+    `networks`, and language models beside the package's own, are what only packages of this kind have: in others a file
+    of such a name is the user's.
     """
     stage = "_(prefill|decode|verify)"
     # NAME_draft_prefill.hmm and NAME_encoder.hmm are how earlier versions called NAME_prefill_draft.hmm and
     # NAME_encode.hmm.
     graphs = (
         rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmms?|_visual{_OF_VISION}?\.hmm|"
-        r"_encode(r|_keys_first)?\.hmm|_audio\.hmm|_(talker|talker_prediction|code_predictor)_(prefill|decode)\.hmm|"
-        r"_text_projection\.hmm"
+        r"_encode(r|_keys_first)?\.hmm|_audio\.hmm"
     )
-    graphs = "|".join([graphs, *(rf"_{network}\.hmm" for network in networks)])
-    parts = "|".join(["draft|visual|encoder?|audio|talker|talker_prediction|code_predictor|text_projection", *networks])
+    graphs = "|".join([graphs, *(rf"_{network}(_prefill|_decode)?\.hmm" for network in networks)])
+    parts = "|".join(["draft|visual|encoder?|audio", *networks])
     return re.compile(rf"{re.escape(name)}({graphs}|(_({parts}))?\.hmw)")
 
 

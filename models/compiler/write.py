@@ -24,7 +24,7 @@ class Contents:
         name: Prefix of its files.
         source: What it is compiled from, with the files that programs find beside the graphs.
         parts: In the order in which they are written.
-        ends: Of names of graphs that only packages of this kind have, behind `NAME_`.
+        ends: Of names of networks and models that only packages of this kind have, behind `NAME_`.
     """
 
     name: str

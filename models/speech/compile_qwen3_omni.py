@@ -19,7 +19,7 @@ from .qwen3_omni import MODEL_TYPE, read_code_predictor, read_talker, read_text_
 from .qwen3_tts_codec import whole_codec
 
 _TALKER, _PREDICTOR, _CODEC = "talker", "talker_prediction", "code2wav"
-NETWORKS = (_CODEC,)  # files that other packages do not have
+NETWORKS = (_TALKER, _PREDICTOR, PROJECTION, _CODEC)  # files that other packages do not have
 _FRAMES = 256  # that the codec's graph takes
 # Where embeddings are, and what the vendor calls a list of several.
 _TABLES = {_TALKER: ("talker", ""), _PREDICTOR: ("codec", "codec_embeddings")}

@@ -32,6 +32,7 @@ from .speaker_encoder import SpeakerConfig, read_speaker_encoder, speaker_encode
 _TALKER, _PREDICTOR, PROJECTION = "talker", "code_predictor", "text_projection"
 _CODEC, _STREAMED = "speech_tokenizer", "stateful_decoder"
 _SOUNDS, _SPEAKER = "speech_tokenizer_encoder", "speaker_encoder"  # that Base hears a voice with
+_ENDS = (_TALKER, _PREDICTOR, PROJECTION, _CODEC, _STREAMED, _SOUNDS, _SPEAKER)  # of files that others do not have
 PREDICTOR_PREFILL = 2  # the talker's hidden state and the first code of a frame
 MORE_ROWS = 2  # of the predictor's caches than codes of a frame, as in the vendor's
 # Where embeddings are; the talker's has the usual name.
@@ -77,7 +78,7 @@ def _contents(options: CompileOptions) -> Contents:
             parts.append(network(f"{name}_{_SOUNDS}", partial(sound_encoder, heard, HEARD), dtype))
     if voice is not None:
         parts.append(network(f"{name}_{_SPEAKER}", partial(speaker_encoder, voice, MEL_FRAMES), dtype))
-    return Contents(name=name, source=talker.source, parts=parts, ends=(_CODEC, _STREAMED, _SOUNDS, _SPEAKER))
+    return Contents(name=name, source=talker.source, parts=parts, ends=_ENDS)
 
 
 def _voice_of(folder: Path, raw: Mapping[str, Any], width: int) -> SpeakerConfig | None:
