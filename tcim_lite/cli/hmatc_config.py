@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,9 @@ def read_config(path: Path) -> dict[str, Any]:
     batch, parts = build.get("batch", int, 1), build.get("roi_num", int, 1)
     for name in inputs.content:
         entry = inputs.section(name)
-        extents = entry.numbers("shape", None)
-        shape = tuple(int(extent) for extent in extents)
-        if not shape or any(extent < 1 for extent in shape):
-            raise CompileError(f"{entry.where}: shape {entry.content.get('shape')}: expected whole numbers above 0")
+        shape = entry.integers("shape")
+        if min(shape) < 1:
+            raise CompileError(f"{entry.where}: shape {list(shape)}: expected whole numbers above 0")
         shapes[name] = (shape[0] * batch, *shape[1:])
         if entry.content.get("data_format") is not None and "resizer" in entry.content:
             images[name], suffix = _image(entry, shape, parts)
@@ -70,24 +70,26 @@ def _image(entry: _Section, shape: tuple[int, ...], parts: int) -> tuple[ImageIn
     earlier = "enable_static_resizer" in resizer.content or "max_input_size" in resizer.content
     if earlier:  # what these keys mean, and how packages are called, is that of earlier versions of hmatc
         static = resizer.get("enable_static_resizer", bool, True)
-        size, part = resizer.numbers("max_input_size", shape[2:]), resizer.numbers("crop_size", (0, 0, *shape[2:]))
+        size, part = resizer.integers("max_input_size", shape[2:]), resizer.integers("crop_size", (0, 0, *shape[2:]))
     else:
         mode = resizer.get("resizer_mode", int, _STATIC)
         if mode not in (_DYNAMIC, _STATIC):
             raise CompileError(f"{resizer.where}: resizer_mode {mode}: expected 1 (dynamic) or 3 (static)")
         static = mode == _STATIC
-        size = resizer.numbers("resizer_input_size", shape[2:])
-        part = resizer.numbers("resizer_crop", (0, 0, *size))
+        size = resizer.integers("resizer_input_size", shape[2:])
+        part = resizer.integers("resizer_crop", (0, 0, *size))
     if len(size) != 2 or len(part) != 4:
         raise CompileError(f"{resizer.where}: expected two numbers for the size of the image, four for its part")
-    height, width = (int(number) for number in size)
-    y, x, rows, columns = (int(number) for number in part)
-    means, deviations = entry.numbers("mean", None), entry.numbers("std", None)
+    (height, width), (y, x, rows, columns) = size, part
+    means, deviations = entry.numbers("mean"), entry.numbers("std")
     if len(means) != 3 or len(deviations) != 3:
         raise CompileError(f"{entry.where}: expected three numbers for mean and std")
     # Of a border the vendor's tool gives the converter the first number alone.
     padded = not static and entry.get("resize_type", int, 0) == 1
-    fill = int(entry.numbers("padding_values", (114,))[0]) if padded else 0
+    fill = entry.integers("padding_values", (114,))[0] if padded else 0
+    order = entry.get("data_format", str)
+    if order not in ("RGB", "BGR", "GRAY"):
+        raise CompileError(f"{entry.where}: data_format {order!r:.80}: expected RGB, BGR or GRAY")
     image = ImageInput(
         format=resizer.get("toYUV_format", str, "YUV420SP"),
         height=height,
@@ -97,7 +99,7 @@ def _image(entry: _Section, shape: tuple[int, ...], parts: int) -> tuple[ImageIn
         part=(y, x, rows, columns) if static and (y, x, rows, columns) != (0, 0, height, width) else None,
         mean=(means[0], means[1], means[2]),
         deviation=(deviations[0], deviations[1], deviations[2]),
-        swap=entry.get("data_format", str) == "BGR",
+        swap=order == "BGR",
         fill=(fill, fill, fill),
     )
     return image, "_static" if static else "_dynamic" if earlier else "_dynamic_v2"
@@ -125,17 +127,24 @@ class _Section:
         if value is None and default is not _NO_DEFAULT:
             return default
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise CompileError(f"{self.where}: {key}: expected {kind.__name__}, got {value!r:.80}")
+            raise CompileError(f"{self.where}: {key}: expected {kind.__name__}, got {reprlib.repr(value)}")
         if isinstance(value, int) and kind is int and not 0 <= value < 1 << 31:
             raise CompileError(f"{self.where}: {key}: {value}: expected 0 or more")
         return value
 
-    def numbers(self, key: str, default: tuple[float, ...] | None) -> tuple[float, ...]:
+    def numbers(self, key: str) -> tuple[float, ...]:
+        value = self.content.get(key)
+        if not isinstance(value, list) or not value or not all(type(number) in (int, float) for number in value):
+            raise CompileError(f"{self.where}: {key}: expected a list of numbers, got {reprlib.repr(value)}")
+        return tuple(float(f"{number}") for number in value)  # by its digits: too large an integer becomes infinity
+
+    def integers(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
         value = self.content.get(key)
         if value is None and default is not None:
             return default
-        if not isinstance(value, list) or not all(type(number) in (int, float) for number in value) or not value:
-            raise CompileError(f"{self.where}: {key}: expected a list of numbers, got {value!r:.80}")
+        whole = isinstance(value, list) and all(type(number) is int and abs(number) < 1 << 31 for number in value)
+        if not whole or not value:
+            raise CompileError(f"{self.where}: {key}: expected a list of whole numbers, got {reprlib.repr(value)}")
         return tuple(value)
 
 

@@ -130,8 +130,11 @@ def test_the_network_may_lie_in_the_folder_of_models_and_end_before_its_end(fold
         ({"version": 2}, "is of a language model: compile its checkpoint"),
         ({"model": None}, "config.yml: model: expected a mapping"),
         ({"model": {"inputs": {}}}, "inputs: it is empty"),
-        ({"model": {"inputs": {"x": {"shape": "640"}}}}, "shape: expected a list of numbers, got '640'"),
+        ({"model": {"inputs": {"x": {"shape": "640"}}}}, "shape: expected a list of whole numbers, got '640'"),
         ({"model": {"inputs": {"x": {"shape": [1, 0]}}}}, "expected whole numbers above 0"),
+        ({"model": {"inputs": {"x": {"shape": [1, 2.5]}}}}, "shape: expected a list of whole numbers, got [1, 2.5]"),
+        ({"model": {"inputs": {"x": {"shape": [1, float("inf")]}}}}, "expected a list of whole numbers, got [1, inf]"),
+        ({"model": {"inputs": {"x": {"shape": [1, 10**30]}}}}, "expected a list of whole numbers"),
         ({"model": {"inputs": {"x": {"shape": [1, 3]}}}}, "model_path: expected str, got None"),
         ({"build": {"batch": -1}}, "batch: -1: expected 0 or more"),
         ({"build": {"ncore": True}}, "ncore: expected int, got True"),
@@ -158,6 +161,32 @@ def test_configurations_that_are_none_are_refused(folder, capsys, change, text):
 def test_images_that_are_not_offered_are_refused(folder, capsys, resizer, build, text):
     assert main(["compile", str(write(folder, IMAGE, resizer=resizer, build=build)), "-q"]) == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ({"data_format": "rgb"}, "data_format 'rgb': expected RGB, BGR or GRAY"),
+        ({"mean": [0.0]}, "expected three numbers for mean and std"),
+        ({"mean": [float("nan")] * 3}, "expected numbers"),
+        ({"std": None}, "std: expected a list of numbers, got None"),
+        ({"padding_values": [float("inf")]}, "padding_values: expected a list of whole numbers"),
+        ({"padding_values": [300]}, "fill (300, 300, 300)"),
+    ],
+)
+def test_numbers_of_images_are_checked(folder, capsys, entry, text):
+    path = write(folder, {**IMAGE, **entry}, resizer={"resizer_mode": 1})
+    assert main(["compile", str(path), "-q"]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_file_that_repeats_itself_is_refused_at_once(tmp_path, capsys):
+    """Aliases of aliases: printed in full, the value would fill the memory."""
+    lines = ["a0: &a0 [x, x, x, x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30))]
+    path = tmp_path / "config.yml"
+    path.write_text("\n".join([*lines, "model: {inputs: {x: {shape: *a29}}}"]), encoding="utf-8")
+    assert main(["compile", str(path), "-q"]) == 2
+    assert "expected a list of whole numbers, got [[[" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe\x00", b"[]", b"1: 2", b"&a [*a]", b"- " * 3000, b"x" * 2**21])
