@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 from tcim_lite import _core
 from tcim_lite.marks import chosen, exact
 from tcim_lite.runtime.arguments import file_path
-from tcim_lite.runtime.managers import DevManager, WeightManager
+from tcim_lite.runtime.module import Module
 from tcim_lite.runtime.options import Option
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-
-from tcim_lite.runtime.module import Module
 
 __all__ = ["load", "load_model_info"]
 
@@ -37,22 +34,7 @@ def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) ->
         DeviceError: a device that does not exist or has no memory left.
         UnsupportedError: a model this version cannot run.
     """
-    if option is None:
-        option = Option()
-    elif not isinstance(option, Option):
-        wrap = isinstance(option, (DevManager, WeightManager, int))
-        hint = f"; write load(path, Option({option!r:.200}))" if wrap else ""
-        raise TypeError(f"option={option!r:.200}: expected an Option{hint}")
-    options = option._load_options()
-    if not isinstance(path, (str, os.PathLike)):
-        try:
-            data = memoryview(path)
-        except TypeError:
-            raise TypeError(f"path={path!r:.200}: expected a str, a path or the bytes of a model") from None
-        if isinstance(path, bytes) and path.endswith((b".hmm", b".hmms")) and len(path) < 4096:
-            raise TypeError(f"path={path!r:.200}: bytes are taken as a model, not as its path; give os.fsdecode(path)")
-        return Module._wrap(_core.load_bytes(data, options))
-    return Module._wrap(_core.load_file(file_path(path), options))
+    return Module.load(path, option)
 
 
 @chosen("1.2", "JSON; `input`, `output`, and `custom_msg` in `info` are as the vendor's engine reads them")

@@ -9,6 +9,7 @@ from tcim_lite.errors import ArgumentError, StateError
 from tcim_lite.marks import chosen, exact, extension
 from tcim_lite.runtime.arguments import checked, flag, integer, port_name
 from tcim_lite.runtime.arrays import as_array
+from tcim_lite.runtime.model_file import open_model
 from tcim_lite.runtime.options import Option, RunOption
 from tcim_lite.runtime.stream import Stream
 from tcim_lite.runtime.tensor import Tensor
@@ -48,9 +49,7 @@ class Module:
     @exact("7")
     def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) -> Module:
         """The same as `tcim_lite.runtime.load`."""
-        from tcim_lite.runtime.loading import load  # which makes Modules
-
-        return load(path, option)
+        return Module._wrap(open_model(path, option))
 
     # -- what the model looks like
 
