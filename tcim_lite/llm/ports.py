@@ -45,16 +45,15 @@ class Lane:
     joined: bool = False
     carried: tuple[str, ...] = ()
 
-    def set_rows(self, module: Any, rows: np.ndarray[Any, Any]) -> None:
-        """Sets input 0, and what layers take of the tokens, which is behind each row of the embedding (`TokenRows`).
+    def rows(self, module: Any, rows: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Input 0 and what layers take of the tokens, which is behind each row of the embedding (`TokenRows`), by name.
 
         Raises:
             ValueError: It is not there.
         """
         name = module.get_input_name(0)
         if self.layer_inputs is None:
-            module.set_input(name, rows)
-            return
+            return {name: rows}
         width = module.get_input_info(name).shape[-1]
         shape = module.get_input_info(self.layer_inputs).shape
         if rows.shape[-1] != width + shape[-2] * shape[-1]:
@@ -62,8 +61,13 @@ class Lane:
                 f"the graph takes rows of {width} numbers and per-layer inputs of {shape[-2]} * {shape[-1]} for each "
                 f"token, got {rows.shape[-1]} numbers; use the embedding that Package.embedding_for gives"
             )
-        module.set_input(name, np.ascontiguousarray(rows[..., :width]))
-        module.set_input(self.layer_inputs, np.ascontiguousarray(rows[..., width:]).reshape(shape))
+        others = np.ascontiguousarray(rows[..., width:]).reshape(shape)
+        return {name: np.ascontiguousarray(rows[..., :width]), self.layer_inputs: others}
+
+    def set_rows(self, module: Any, rows: np.ndarray[Any, Any]) -> None:
+        """Sets what `rows` returns, and raises as it does."""
+        for name, values in self.rows(module, rows).items():
+            module.set_input(name, values)
 
     def set_text_positions(self, module: Any, valid: int) -> None:
         """Sets the positions, if there are any, for tokens of text that follow `valid` others, for the next run."""
@@ -95,6 +99,11 @@ class Lane:
 def is_cache(name: str) -> bool:
     """Whether an input of this name is a KV cache."""
     return "kcache" in name or "vcache" in name
+
+
+def is_state(name: str) -> bool:
+    """Whether an input of this name is what linear attention takes from the run before."""
+    return name.startswith(("past_conv_cache", "past_recurrent_state"))
 
 
 def positions_of_text(valid: int, shape: Sequence[int]) -> np.ndarray[Any, Any]:

@@ -6,7 +6,7 @@ import os
 from importlib.metadata import entry_points
 from pathlib import Path
 
-VERSION = "0.32."  # one minor of vLLM: what is overridden has no promise beyond it
+VERSION = "0.33."  # one minor of vLLM: what is overridden has no promise beyond it
 _GROUP = "vllm.platform_plugins"
 
 
@@ -19,6 +19,24 @@ def register() -> str | None:
         return None
     _leave_source_trees_out()
     return "tcim_lite.vllm.platform.TcimPlatform"
+
+
+def register_models() -> None:
+    """Has vLLM take packages for models of text; entry point `vllm.general_plugins`, which vLLM calls in each process.
+
+    It does nothing where another platform is at work.
+    """
+    from vllm.platforms import current_platform
+
+    if type(current_platform).__module__ != "tcim_lite.vllm.platform":
+        return
+    from vllm.model_executor.models import ModelRegistry
+    from vllm.transformers_utils import config
+
+    from .text_model import ARCHITECTURE, PackageConfigParser
+
+    ModelRegistry.register_model(ARCHITECTURE, "tcim_lite.vllm.text_model:PackageModel")
+    config._CONFIG_FORMAT_TO_CONFIG_PARSER["hf"] = PackageConfigParser  # its own call warns that it is replaced
 
 
 def _is_wanted() -> bool:

@@ -64,7 +64,7 @@ class Admissions(KVConnectorMetadata):
 class _Mirror:
     """`Slots` without a device: as much of one as `take_seat` and `HostRows` use."""
 
-    carries = False  # the worker refuses packages with states
+    carries = False  # the platform refuses it for packages with states
 
     def __init__(self, count: int, row_bytes: int):
         self.tokens: list[list[int]] = [[] for _ in range(count)]

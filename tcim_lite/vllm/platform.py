@@ -107,6 +107,16 @@ class TcimPlatform(Platform):
             parallel.world_size //= parallel.tensor_parallel_size
             parallel.tensor_parallel_size = 1
         check_parallel(parallel, package, devices)
+        if shape.carries and vllm_config.kv_transfer_config is not None:
+            raise ValueError(
+                f"kv_transfer_config: {package.folder} has states of linear attention, which only go forward, so no "
+                "prompt can take the beginning of another; leave it out"
+            )
+        if shape.guesses and parallel.pipeline_parallel_size > 1:
+            raise ValueError(
+                f"pipeline_parallel_size={parallel.pipeline_parallel_size}: {package.folder} has multi-token "
+                "prediction, with which stages take several tokens a run; compile without --mtp"
+            )
         cls._all_logits = shape.all_logits
         slots, context = shape.slots, shape.context
         if model.get_vocab_size() != shape.vocab_size:

@@ -21,6 +21,7 @@ from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 from tcim_lite.llm.engine.slots import Slots
 from tcim_lite.llm.sampling import greedy_token
 
+from .cuts import held_at, runs_to
 from .prompt_logprobs import PromptLogprobs
 from .top_tokens import TopTokens
 
@@ -132,12 +133,11 @@ class Runner:
                 slot = self._slot(state, start)
                 used.append(slot)
                 known = state.prompt_token_ids + state.output_token_ids
-                tokens = known[start : start + count]
                 self._sampled[index] = start + count == len(known)
                 if count == 1 and start >= state.num_prompt_tokens:
-                    decodes[slot] = (index, tokens[0])
+                    decodes[slot] = (index, known[start])
                 else:
-                    found[index] = self._prefill(name, slot, tokens)
+                    found[index] = self._prefill(name, slot, known[: start + count])
             rows = self._slots.decode({slot: token for slot, (_, token) in decodes.items()}) if decodes else None
         except BaseException:
             for slot in used:  # their last rows may be half written
@@ -148,11 +148,15 @@ class Runner:
         self._rows = [found[index] for index in range(len(names))]
 
     def _prefill(self, name: str, slot: int, tokens: list[int]) -> np.ndarray:
-        """Logits [V] after the last token, in chunks."""
+        """Makes the slot hold `tokens`, in chunks; logits [V] after the last, where no more is to come."""
         slots, prompt = self._slots, self._requests[name].prompt_token_ids
-        for begin in range(0, len(tokens), slots.chunk_length):
-            part = tokens[begin : begin + slots.chunk_length]
-            start = len(slots.tokens[slot])
+        whole = len(prompt) if slots.carries else len(tokens)
+        logits = np.zeros(slots.vocab_size, np.float16)
+        for start, end in runs_to(len(tokens), len(slots.tokens[slot]), whole, slots.chunk_length):
+            part = tokens[start:end]
+            if start >= len(prompt) and slots.carries:
+                logits = slots.decode({slot: part[0]})[slot]
+                continue
             if name not in self._prompts or start >= len(prompt):
                 logits = slots.prefill(slot, part)
                 continue
@@ -220,7 +224,9 @@ class Runner:
         if self._owners[slot] != state.req_id:
             self._owners[slot], self._slots.tokens[slot] = state.req_id, []
             held = self._slots.tokens[slot]
-        if start > len(held):
+        if self._slots.carries:  # a part of a chunk may wait, and states do not go back
+            start = held_at(start, state.num_prompt_tokens, self._slots.chunk_length)
+        if start > len(held) or (self._slots.carries and start < len(held)):
             raise RuntimeError(
                 f"request {state.req_id}: vLLM counts on {start} computed tokens, slot {slot} has {len(held)} of this "
                 "request; slots share no blocks: turn prefix caching off"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tcim_lite import hmm
 from tcim_lite.hmm.layout import ITEM_BYTES
 from tcim_lite.llm import Package
+from tcim_lite.llm.engine.slots import POST_NORM_HIDDEN
+from tcim_lite.llm.ports import is_state
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Shape:
         vocab_size: V.
         all_logits: Prefill gives the logits of every token (`compile --all-logits`).
         devices: Numbers of devices that there are graphs for.
+        carries: Layers with linear attention have states, which only go forward.
+        guesses: It was compiled with multi-token prediction.
     """
 
     slots: int
@@ -29,6 +33,8 @@ class Shape:
     vocab_size: int
     all_logits: bool
     devices: tuple[int, ...]
+    carries: bool
+    guesses: bool
 
     @classmethod
     def read(cls, package: Package) -> Shape:
@@ -63,4 +69,6 @@ class Shape:
             vocab_size=prompt.values[prompt.outputs[0]].shape[-1],
             all_logits=prompt.values[prompt.outputs[0]].shape[-2] == prompt.values[prompt.inputs[0]].shape[1],
             devices=(1,) * single + ((several.ndevice,) if several else ()),
+            carries=any(is_state(graph.values[number].name) for number in graph.inputs),
+            guesses=any(prompt.values[number].name == POST_NORM_HIDDEN for number in prompt.outputs),
         )

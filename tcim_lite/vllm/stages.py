@@ -9,6 +9,7 @@ whose answer vLLM waits for, reports it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tcim_lite import hmm
 from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import Slots
 from tcim_lite.llm.engine.stage import Stage
+from tcim_lite.llm.ports import is_state
 
 _HEAD = 8  # bytes: the length of an error's text, which then is in place of rows; 0 before rows
 
@@ -137,5 +139,11 @@ def load_stage(package: Package, rank: int, device: int, link: Link) -> Slots:
     slots = Slots([stage], package.embedding(hidden_size, stage.vocab_size))
     # What `Slots` reads of a stage that puts out hidden rows is not that of the package.
     slots.vocab_size, slots.all_logits = stage.vocab_size, logits == slots.chunk_length
+    slots.carries = any(_has_states(path) for path in prefill)  # all stages cut a prompt alike
     slots.alone_by_prefill = False  # chosen by each machine's environment, but all stages must run the same graphs
     return slots
+
+
+def _has_states(path: Path) -> bool:
+    graph = hmm.read(path).graph
+    return graph is not None and any(is_state(graph.values[number].name) for number in graph.inputs)

@@ -56,11 +56,6 @@ class TcimWorker(WorkerBase):
             self._slots = load_stage(package, self.rank, device, Link(get_pp_group()))
         else:
             self._slots = Slots.open(package, devices=replica_devices(parallel, package, devices, case.parallel_size))
-        if self._slots.carries:
-            raise ValueError(
-                f"{package.folder} has states of linear attention, of which prefixes cannot be taken; "
-                "serve it with tcim-lite serve"
-            )
 
     def get_supported_tasks(self) -> tuple[str, ...]:
         """Text generation; the graphs give logits only."""

@@ -45,7 +45,7 @@ try:
         found += [logits[slot].tobytes().hex() for slot in tokens]
 except Exception as error:
     found = [type(error).__name__, str(error)]
-made = {"found": found, "held": slots.tokens, "vocab": slots.vocab_size}
+made = {"found": found, "held": slots.tokens, "vocab": slots.vocab_size, "carries": slots.carries}
 Path(f"stage{rank}.json").write_text(json.dumps(made))
 if rank == 0:
     sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
@@ -66,9 +66,8 @@ def package(tiny_package):  # noqa: F811
     return tiny_package("qwen3", prefill_length=16, context_length=64, pipeline=2, batch=2)
 
 
-def test_the_last_of_two_processes_has_the_logits_of_one(package, tmp_path):
-    first, last = run_stages(package.folder, tmp_path)
-    slots, expected = Slots.open(package), []
+def logits_of_one(slots: Slots) -> list[str]:
+    expected = []
     for slot, prompt in enumerate((LONG, SHORT)):
         for begin in range(0, len(prompt), 16):
             logits = slots.prefill(slot, prompt[begin : begin + 16])
@@ -76,7 +75,13 @@ def test_the_last_of_two_processes_has_the_logits_of_one(package, tmp_path):
     for tokens in ({0: 5, 1: 6}, {1: 9}):
         logits = slots.decode(tokens)
         expected += [logits[slot].tobytes().hex() for slot in tokens]
-    assert last["found"] == expected
+    return expected
+
+
+def test_the_last_of_two_processes_has_the_logits_of_one(package, tmp_path):
+    first, last = run_stages(package.folder, tmp_path)
+    slots = Slots.open(package)
+    assert last["found"] == logits_of_one(slots)
     assert first["held"] == last["held"] == slots.tokens
     assert first["vocab"] == last["vocab"] == slots.vocab_size
 
@@ -90,3 +95,12 @@ def test_the_last_stage_says_what_happened_to_a_stage_before_it(package, tmp_pat
     # As much of it as rows of this step take in bytes.
     assert first["found"][1].startswith(last["found"][1].removeprefix("DeviceError: "))
     assert "lost" in last["found"][1]
+
+
+def test_stages_with_states(tiny_package, tmp_path):  # noqa: F811
+    """The second has none of its own, but cuts prompts as the first."""
+    layers = {"layer_types": ["linear_attention", "full_attention", "full_attention", "full_attention"]}
+    package = tiny_package("qwen3_5", layers, prefill_length=16, context_length=64, pipeline=2, batch=2)
+    first, last = run_stages(package.folder, tmp_path)
+    assert last["found"] == logits_of_one(Slots.open(package))
+    assert first["carries"] is last["carries"] is True

@@ -1,0 +1,102 @@
+"""What vLLM takes a package for: a model of text alone, if it knows the checkpoint's as something else or not at all.
+
+vLLM prepares images, sounds and states for classes that say they take them, but a package runs text, in slots that have
+their own states. So only a config whose class is one for text keeps that class.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm.model_executor.models import registry
+from vllm.transformers_utils.config import HFConfigParser, PreTrainedConfig
+
+from tcim_lite.llm import Package
+
+from .case import Case
+from .shape import Shape
+
+ARCHITECTURE = "TcimPackageForCausalLM"
+_PASSED_ON = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+class PackageConfigParser(HFConfigParser):
+    """Reads `config.json` of a package; of other folders as vLLM does."""
+
+    def parse(
+        self,
+        model: str | Path,
+        trust_remote_code: bool,
+        revision: str | None = None,
+        code_revision: str | None = None,
+        **kwargs: Any,
+    ) -> tuple[dict[str, Any], PreTrainedConfig]:
+        """Returns what the file says, and the config."""
+        shape = None
+        try:
+            found = super().parse(model, trust_remote_code, revision, code_revision, **kwargs)
+            if not Path(model).is_dir() or (_is_of_text(found[1]) and not (shape := _shape_of(model)).carries):
+                return found
+        except (OSError, ValueError):  # a model that only its own code knows, or no package: the platform says what
+            if not Path(model).is_dir():
+                raise
+        said = json.loads((Path(model) / "config.json").read_bytes())
+        config = _config(said, shape or _shape_of(model))
+        return config.to_dict(), config
+
+
+def _shape_of(model: str | Path) -> Shape:
+    return Shape.read(Package.open(Case.read(model).folder))
+
+
+def _is_of_text(config: PreTrainedConfig) -> bool:
+    """Whether the config names classes of vLLM for text."""
+    named = config.architectures or []
+    return bool(named) and all(name in registry._TEXT_GENERATION_MODELS for name in named)
+
+
+def _config(said: dict[str, Any], shape: Shape) -> PreTrainedConfig:
+    """A decoder of the package's sizes; those that vLLM lays caches out by mean nothing here."""
+    inner = [value for key, value in said.items() if key.endswith("_config") and isinstance(value, dict)]
+    ends = {key: each[key] for key in _PASSED_ON for each in (*inner, said) if each.get(key) is not None}
+    return PreTrainedConfig(
+        architectures=[ARCHITECTURE],
+        dtype="float16",
+        vocab_size=shape.vocab_size,
+        max_position_embeddings=shape.context,
+        hidden_size=1,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=1,
+        **ends,
+    )
+
+
+class PackageModel(torch.nn.Module):
+    """Tells vLLM that a package generates text, also in stages. The worker has no such module."""
+
+    supports_pp = True
+
+    def __init__(self, *, vllm_config: Any, prefix: str = ""):
+        super().__init__()
+        raise NotImplementedError("packages are run by tcim_lite.vllm.worker")
+
+    def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """As vLLM asks for."""
+        raise NotImplementedError
+
+    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, intermediate_tensors: Any = None) -> Any:
+        """As vLLM asks for."""
+        raise NotImplementedError
+
+    def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """As vLLM asks for."""
+        raise NotImplementedError
+
+    def make_empty_intermediate_tensors(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> Any:
+        """As vLLM asks of models in stages."""
+        raise NotImplementedError
