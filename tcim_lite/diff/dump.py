@@ -14,6 +14,9 @@ import numpy as np
 from .. import runtime as tcim
 from ..errors import ArgumentError
 from ..llm import Package, lanes_of, last_logits, load_pair, prompt_chunks
+from ..llm.carried import carried_of, gives_each_state
+from ..llm.ports import tokens_of
+from ..llm.step_states import StepStates
 from ..replay import Recording, RecordingError
 from ..replay.player import Player
 from .folder import Array, DumpWriter, golden_name, read_array
@@ -69,12 +72,7 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
             prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
     except ValueError as error:
         raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
-    if lanes_of(prefill)[0].layer_inputs is not None:
-        raise ArgumentError(f"{package.folder}: per-layer inputs are dumped of recorded calls alone; give --recording")
-    if carried := lanes_of(prefill)[0].carried:
-        raise ArgumentError(
-            f"{package.folder}: graphs that take {carried[0]} are dumped of recorded calls alone; give --recording"
-        )
+    states = StepStates(decode, [carried_of(prefill)]) if gives_each_state(decode) else None
     try:
         embedding = package.embedding_for(prefill)
     except ValueError as error:
@@ -92,7 +90,8 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
         nonlocal step
         wanted = only is None or only == step
         step += 1
-        return watched.run({watched.roles["embeddings"]: rows}, valid, current, writer if wanted else None)
+        lane = lanes_of(watched.module)[0]
+        return watched.run(lane.rows(watched.module, rows), valid, current, writer if wanted else None)
 
     for rows, valid, current in chunks:
         outputs = run(graphs[0], rows, valid, current)
@@ -102,8 +101,11 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
             logits = next(iter(outputs.values()))
             last = last_logits(logits, current)
             answer.append(int(np.argmax(last)))
-        row = embedding[answer[position]].reshape(1, 1, -1)
+        row = np.zeros((1, tokens_of(decode), embedding.shape[1]), embedding.dtype)
+        row[0, 0] = embedding[answer[position]]
         current = 1
+        if states is not None:
+            states.bind(0, fed + position)
         outputs = run(graphs[1], row, fed + position, 1)
     writer.close(prompt=[int(token) for token in calls.prompt], answer=answer)
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..hmm import Graph
 from ..llm import Package
+from ..llm.ports import is_state
 from .cut import Model
 from .dump import Calls
 from .folder import Array, Dump, DumpWriter
@@ -31,8 +32,16 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
         folder: To write.
 
     Raises:
-        ArgumentError: torch or transformers is missing, or the checkpoint cannot be loaded.
+        ArgumentError: torch or transformers is missing, the checkpoint cannot be loaded, or the graphs take something
+            besides tokens that transformers does not show.
     """
+    prefill, decode = Model(package.prefill_path), Model(package.decode_path)
+    for value in (prefill.graph.values[id_] for id_ in prefill.graph.inputs):
+        if is_state(value.name) or (value.role is not None and value.role.name == "per_layer_inputs"):
+            raise ArgumentError(
+                f"hf:{checkpoint}: transformers does not show {value.name} before each run; compare with a package of "
+                "--quant float32 instead"
+            )
     try:
         import torch
         import transformers
@@ -54,7 +63,6 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
             answer.append(int(model(torch.tensor([prompt + answer])).logits[0, -1].argmax()))
         rows = _rows_of(model, torch.tensor([prompt + answer]), torch)
     writer = DumpWriter(folder, {"checkpoint": str(checkpoint)})
-    prefill, decode = Model(package.prefill_path), Model(package.decode_path)
     _number_sums(rows, prefill.graph)
     chunk = int(prefill.graph.values[prefill.graph.inputs[0]].shape[1])
     for begin in range(0, len(prompt), chunk):

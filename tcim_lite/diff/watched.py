@@ -50,12 +50,17 @@ class Watched:
         if valid is not None:
             for name in (self.roles[role] for role in POSITIONS if role in self.roles):
                 self.asked[name] = positions_of_text(valid, module.get_input_info(name).shape)
+        lanes = []
         if valid is not None and current is not None:
             Masks(module).set(valid, current)
-            for lane in lanes_of(module):
+            lanes = lanes_of(module)
+            for lane in lanes:
                 lane.clear_deepstack(module)
+                lane.set_linear_mask(module, current)
         for name, array in self.asked.items():
             module.set_input(name, array)
+        if states := [name for lane in lanes for name in lane.carried]:
+            self.given = {name: module.get_dev_input(name).numpy() for name in states}  # outputs lie over them
         module.run(sync=True)
         if writer is not None:
             self.write(writer)

@@ -1,0 +1,53 @@
+"""Commands on packages of every family that has prefill and decode graphs, taken from the records."""
+
+import pytest
+
+from tcim_lite.cli import main
+from tcim_lite.models.families import FAMILIES
+
+SIZES = {"prefill_length": 16, "context_length": 64}
+LAYER_INPUTS = {"hidden_size_per_layer_input": 64, "vocab_size_per_layer_input": 331}
+CASES = [(family, None, {}) for family in FAMILIES]
+CASES += [(family, None, {"mtp": True}) for family in ("qwen3_5", "qwen3_5_moe", "qwen3_next")]
+CASES += [("qwen3_5", None, {"split_conv": True, "recurrent_in_place": True}), ("gemma4", LAYER_INPUTS, {})]
+
+
+@pytest.mark.parametrize(("family", "config", "options"), CASES)
+def test_a_dump_gives_its_outputs_again(tiny_package, tmp_path, capsys, family, config, options):
+    """Two chunks and two steps, with the states before each run, and what layers take of tokens."""
+    package, tokens = tiny_package(family, config, **SIZES, **options), ",".join(map(str, range(5, 25)))
+    dump = str(tmp_path / "dump")
+    assert main(["dump", str(package.folder), "-o", dump, "--tokens", tokens, "--steps", "2"]) == 0
+    graphs = [part for stage in ("prefill", "decode") for part in ("--graph", f"{package.name}_{stage}")]
+    assert main(["golden", str(package.folder), dump, *graphs, "--cosine", "1"]) == 0
+    assert "equal" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [{}, {"mtp": True}, {"split_conv": True, "recurrent_in_place": True}])
+def test_diff_finds_nothing_in_a_package_itself(tiny_package, tmp_path, options):
+    folder = str(tiny_package("qwen3_5", **SIZES, **options).folder)
+    assert main(["diff", folder, folder, "-o", str(tmp_path / "d"), "--tokens", "3,4,5", "--steps", "2"]) == 0
+
+
+def test_diff_finds_the_op_of_a_hybrid_that_differs(tiny_package, tmp_path, capsys):
+    first, second = (tiny_package("qwen3_5", quant=quant, **SIZES) for quant in ("float32", "float16"))
+    command = ["diff", str(first.folder), str(second.folder), "-o", str(tmp_path / "d"), "--tokens", "3,4,5"]
+    assert main([*command, "--steps", "2", "--bound", "exact"]) == 1
+    assert "first beyond its bound" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_chips_time_and_a_drawing(tiny_package, tmp_path, capsys, family):
+    package = tiny_package(family, **SIZES)
+    assert main(["bench", str(package.folder), "--device-time"]) == 0
+    assert main(["inspect", str(package.folder)]) == 0
+    assert package.decode_path.name in capsys.readouterr().out
+    assert main(["inspect", str(package.folder), "--graph", str(tmp_path / "graphs.html")]) == 0
+    assert "<svg" in (tmp_path / "graphs.html").read_text()
+
+
+def test_transformers_shows_no_states(tiny_package, tmp_path, capsys):
+    folder = tiny_package("qwen3_5", **SIZES).folder
+    command = ["diff", f"hf:{folder.parent}", str(folder), "-o", str(tmp_path / "d"), "--tokens", "3,4,5"]
+    assert main(command) == 2
+    assert "does not show past_conv_cache_0 before each run" in capsys.readouterr().err
