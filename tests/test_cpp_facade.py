@@ -105,6 +105,7 @@ int {name}() {{
   Derived module;
   tcim::Module::Option option(0);
   option.SetDummyTensors({{}});
+  const std::ifstream file;  // programs of the vendor's do not include it themselves
   const tcim::Tensor host = tcim::Tensor::CreateHostTensor(tcim::TensorInfo::CreateNDInfo({{2}}, tcim::INT8));
   const int code = tcim::Status::OK;
   return module.GetInitStatus() == tcim::UNINITIALIZED && host.MemSize() == 2 && code == 0 ? 0 : 1;

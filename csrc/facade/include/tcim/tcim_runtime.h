@@ -15,6 +15,7 @@
 // Programs rely on the vendor's header for these.
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <map>
