@@ -6,6 +6,7 @@ model a row depends on the rows before it only, so the steps are cut out of the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from .cut import Model
 from .dump import Calls
 from .folder import Array, Dump, DumpWriter
 from .watched import POSITIONS
+
+# Families whose modules compute something else than the ops that are named after them: rows of q and k in another
+# order, norms behind attention and MLP, a gate before the Linear that ends attention.
+_OTHER_VALUES = {"ernie4_5", "gemma3", "gemma4", "glm4", "glm_ocr", "laguna"}
 
 
 def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Path) -> Dump:
@@ -42,6 +47,12 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
                 f"hf:{checkpoint}: transformers does not show {value.name} before each run; compare with a package of "
                 "--quant float32 instead"
             )
+    family = json.loads(prefill.container.custom_msg or "{}").get("model_type")
+    if family in _OTHER_VALUES:
+        raise ArgumentError(
+            f"hf:{checkpoint}: modules of {family} in transformers compute other values than the ops of these names in "
+            "a package; compare with a package of --quant float32 instead"
+        )
     try:
         import torch
         import transformers
@@ -53,7 +64,7 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
         model: Any = loaded.from_pretrained(checkpoint, dtype=torch.float32, local_files_only=True)
     except ImportError as error:
         raise ArgumentError(f"hf:{checkpoint}: {error}; pip install torch transformers, or give a package") from None
-    except (OSError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:  # the second of tensors of other shapes than the config's
         raise ArgumentError(f"hf:{checkpoint}: {str(error).splitlines()[0]}") from None
     model.eval()
     prompt = [int(token) for token in calls.prompt]
