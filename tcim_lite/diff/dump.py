@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import runtime as tcim
 from ..errors import ArgumentError
-from ..llm import Package, lanes_of, last_logits, load_pair, prompt_chunks
+from ..llm import Masks, Package, lanes_of, last_logits, load_pair, prompt_chunks
 from ..llm.carried import carried_of, gives_each_state
 from ..llm.ports import tokens_of
 from ..llm.step_states import StepStates
@@ -74,6 +74,7 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
         raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
     states = StepStates(decode, [carried_of(prefill)]) if gives_each_state(decode) else None
     try:
+        Masks(prefill)  # says so of a graph that is of no language model
         embedding = package.embedding_for(prefill)
     except ValueError as error:
         raise ArgumentError(str(error)) from None

@@ -1,6 +1,9 @@
 """Commands on packages of every family that has prefill and decode graphs, taken from the records."""
 
+import json
+
 import pytest
+from llm_packages import compile_package
 
 from tcim_lite.cli import main
 from tcim_lite.models.families import FAMILIES
@@ -54,3 +57,14 @@ def test_where_transformers_shows_other_values_it_is_no_oracle(tiny_package, tmp
     assert main(command) == 2
     why = "does not show past_conv_cache_0 before" if family == "qwen3_5" else f"modules of {family} in transformers"
     assert why in capsys.readouterr().err
+
+
+def test_a_dump_of_whisper_says_that_it_is_no_language_model(tmp_path, capsys):
+    sizes = {"d_model": 64, "vocab_size": 331, "num_mel_bins": 16, "max_source_positions": 20}
+    for part in ("encoder", "decoder"):
+        sizes |= {f"{part}_layers": 1, f"{part}_attention_heads": 2, f"{part}_ffn_dim": 128}
+    config = {"model_type": "whisper", "max_target_positions": 24, "decoder_start_token_id": 3, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    package = compile_package(tmp_path, tmp_path / "out", random_weights=True)
+    assert main(["dump", str(package.folder), "-o", str(tmp_path / "dump"), "--tokens", "1,2"]) == 2
+    assert "it is not that of a language model" in capsys.readouterr().err
