@@ -68,7 +68,7 @@ class Contract:
         local_mask: in every other graph this one of the former alone; None for a family whose graphs take none then,
         row_mask: and this one of all layers, [1, 1, 1, C], which alone says what all tokens of a run see,
         extra_mask: or this one, [1, 1, T, C], which hides more than the lengths do,
-        flat_mask: that one is [T, C].
+        flat_mask: which is [T, C] then,
         layer_inputs: and this one of a model whose layers have inputs of their own, [1, T, layers, size],
         deepstack: and this one, shaped like the first, of every layer that adds it to the hidden states,
         per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import read_rope
 from ..common.errors import CompileError
 from .attention_network import rotation
-from .tensor_shapes import conv_shapes, linear_shapes, snake_shapes, up_shapes
+from .tensor_shapes import Shapes, conv_shapes, linear_shapes, snake_shapes, up_shapes
 
 MODEL_TYPE = "qwen3_tts_tokenizer_12hz"
 _TITLE = "the codec of Qwen3-TTS"
@@ -70,7 +70,7 @@ class CodecConfig(KeyValues):
         """cos and sin of so many positions, [positions, head_dim]."""
         return rotation(positions, self["head_dim"], self["rope_theta"])
 
-    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def shapes(self) -> Shapes:
         """Yields the names of all tensors, below the prefix, and their shapes."""
         if self.embedded:
             yield "code_embedding.weight", (self["num_quantizers"] * self["codebook_size"], self["hidden_size"])
@@ -79,7 +79,7 @@ class CodecConfig(KeyValues):
         yield from self._transformer_shapes()
         yield from self._decoder_shapes()
 
-    def _quantizer_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _quantizer_shapes(self) -> Shapes:
         width, hidden, latent = self["codebook_dim"], self["hidden_size"], self["latent_dim"]
         for group in range(self["num_quantizers"]):
             book = f"quantizer.{self.part_of(group)}._codebook"
@@ -91,7 +91,7 @@ class CodecConfig(KeyValues):
         yield from linear_shapes("pre_transformer.input_proj", hidden, latent)
         yield from linear_shapes("pre_transformer.output_proj", latent, hidden)
 
-    def _transformer_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _transformer_shapes(self) -> Shapes:
         hidden = self["hidden_size"]
         yield "pre_transformer.norm.weight", (hidden,)
         inner, heads = self["intermediate_size"], self["num_attention_heads"] * self["head_dim"]
@@ -108,7 +108,7 @@ class CodecConfig(KeyValues):
                 yield f"{here}.mlp.{name}_proj.weight", (inner, hidden)
             yield f"{here}.mlp.down_proj.weight", (hidden, inner)
 
-    def _decoder_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _decoder_shapes(self) -> Shapes:
         latent = self["latent_dim"]
         for index, ratio in enumerate(self["upsampling_ratios"]):
             yield from up_shapes(f"upsample.{index}.0.conv", latent, latent, ratio)

@@ -46,7 +46,7 @@ _DECODER = "audio_invert_tower"
 # The head is the table of codes, which is stored once, or under this name as well.
 _OWN_HEAD = f"{_DECODER}.lm_head.weight"
 SPEAKING = f"{_DECODER}."
-# Of what the decoder has, tensors that are stored though it does not read them, or that are another's.
+# Tensors that are left out without a warning: a table that no graph reads, and a copy of the head.
 UNREAD = (f"{_DECODER}.crq_transformer.embed_tokens.", _OWN_HEAD)
 CODES = replace(
     qwen3.FAMILY,

@@ -92,13 +92,12 @@ void plan_resizer(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition Resizer = {
     "image [B, bytes] uint8, weight [3, 6] float32, crop [B * parts, 10] int32 (optional) {format: \"YUV400\", "
-    "\"YUV420SP\", "
-    "\"YUV422SP\" or \"YUV444SP\"; height, width: int; parts: int (1); crop: "
-    "\"y,x,h,w,out_h,out_w,top,left,bottom,right\" without the "
-    "operand; fill: \"114,114,114\"} -> [B * parts, 3, OH, OW] T",
+    "\"YUV420SP\", \"YUV422SP\" or \"YUV444SP\"; height, width: int; parts: int (1); crop: "
+    "\"y,x,h,w,out_h,out_w,top,left,bottom,right\" without the operand; fill: \"114,114,114\"} -> "
+    "[B * parts, 3, OH, OW] T",
     "`parts` parts of each image, which the operand chooses, resized (bilinear, half pixels) into a border, as "
-    "colours: k0 Y + k1 U + k2 V + k3 within 0 "
-    "and 255, times k4, plus k5. Numbers of the operand beyond the image count as the nearest that fit",
+    "colours: k0 Y + k1 U + k2 V + k3 within 0 and 255, times k4, plus k5. Numbers of the operand beyond the image "
+    "count as the nearest that fit",
     Cut::None, check_resizer, plan_resizer};
 
 }  // namespace tcim_lite::ops
