@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         assets = pack(Package.open(args.package, args.name), args.output)
-    except (FileNotFoundError, ValueError) as error:
+    except ValueError as error:
         raise ArgumentError(str(error)) from error
     print(f"{args.output}: {args.output.stat().st_size / 1e6:.2f} MB")
     for asset in assets:

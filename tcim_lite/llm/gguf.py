@@ -8,7 +8,6 @@ columns and a code of the dtype, each uint32.
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .. import hmm
+from ..hmm.payload import TemporaryFile
 from .package import Package
 
 _ALIGNMENT = 4096  # of tensors in the file: as of a page, so that weights are used where they lie
@@ -50,8 +50,12 @@ def pack(package: Package, path: Path) -> list[Asset]:
 
     Raises:
         FileNotFoundError: A file of the package is missing.
-        ValueError: The package's graphs keep their weights in another file, or its embedding has no code.
+        OSError: The file cannot be written.
+        ValueError: The package's graphs keep their weights in another file, its embedding has no code, or `path` is a
+            folder.
     """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected the file to write, such as {path / 'model.gguf'}")
     graphs = {name: _self_contained(getattr(package, attribute)) for name, attribute in _GRAPHS.items()}
     prefill = graphs["prefill.hmm"].graphs[0]
     rows, logits = (prefill.values[ports[0]] for ports in (prefill.inputs, prefill.outputs))
@@ -76,13 +80,13 @@ def pack(package: Package, path: Path) -> list[Asset]:
         "core_num": graphs["prefill.hmm"].ncore,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    staged = TemporaryFile(path)
     try:
-        with staged.open("wb") as file:
-            _write(file, about, assets)
-        staged.replace(path)
-    finally:
-        staged.unlink(missing_ok=True)
+        _write(staged.file, about, assets)
+        staged.commit()
+    except BaseException:
+        staged.discard()
+        raise
     return assets
 
 

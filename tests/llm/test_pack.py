@@ -107,3 +107,11 @@ def test_what_does_not_fit_is_refused(tiny_package, tmp_path, capsys, options, m
     assert message in capsys.readouterr().err
     assert file.read_bytes() == b"an earlier file"
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def test_the_file_is_no_checkpoint_and_takes_no_folders_place(packed, tmp_path, capsys):
+    package, file = packed
+    assert main(["compile", str(file), "-o", str(tmp_path / "out")]) == 2
+    assert "holds compiled graphs, which programs load with Option.set_model_offset" in capsys.readouterr().err
+    assert main(["pack", str(package.folder), "-o", str(tmp_path)]) == 2
+    assert f"{tmp_path} is a folder; expected the file to write" in capsys.readouterr().err

@@ -48,6 +48,11 @@ def family_of(metadata: Mapping[str, Any], where: str) -> Family:
     Raises:
         CheckpointError: None of this compiler.
     """
+    if metadata.get("is_hmm"):  # as the vendor delivers models, and as `tcim-lite pack` writes them
+        raise CheckpointError(
+            f"{where} holds compiled graphs, which programs load with Option.set_model_offset; to compile, give the "
+            "checkpoint that they were made of"
+        )
     arch = metadata.get("general.architecture")
     windowed, sparse = (bool(_value(metadata, f"{arch}.{key}")) for key in ("attention.sliding_window", "expert_count"))
     forms = [(family, family.gguf) for family in FAMILIES.values() if family.gguf is not None]
