@@ -63,8 +63,10 @@ def lower_network(
     emit.growth = network.growth
     names = [port.name for port in network.inputs]
     for unknown in (images or {}).keys() - set(names):
-        known = ", ".join(map(shown, names))
-        raise CompileError(f"--image names the input '{shown(unknown)}', which the model does not have; it has {known}")
+        known = ", ".join(map(shown, names)) or "none"
+        raise CompileError(
+            f"an image names the input '{shown(unknown)}', which the model does not have; it has {known}"
+        )
     emit.reserve([*names, *sorted({*network.outputs} - {*names})])
     values: dict[str, Operand] = dict(network.constants)
     states, images = hmonnx.caches(network), images or {}

@@ -61,7 +61,7 @@ def port_of(
             text = ",".join(map(str, given))
             batch = len(given) == len(dims) and given[1:] == (*dims[1:],)
             advice = "; for a batch export the network with an open axis 0" if batch else ""
-            found = f"--shape {shown(info.name)}={text} does not fit {_open_text(info, dims)} of the file{advice}"
+            found = f"the shape {shown(info.name)}={text} does not fit {_open_text(info, dims)} of the file{advice}"
             raise CompileError(found)
         shape = tuple(given)
     else:

@@ -107,7 +107,7 @@ def read(
     if unknown := set(shapes or {}) - names - {*(fixed or {})}:
         known = ", ".join(shown(name) for name in sorted(names)) or "none"
         raise CompileError(
-            f"--shape names the input '{shown(min(unknown))}', which the model does not have; it has {known}"
+            f"a shape names the input '{shown(min(unknown))}', which the model does not have; it has {known}"
         )
     outputs = list(ends) or [info.name for info in graph.output]
     if not outputs:

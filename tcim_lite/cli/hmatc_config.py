@@ -10,9 +10,9 @@ from typing import Any
 
 from ..models.common.errors import CompileError
 from ..models.onnx import QUANTS, ImageInput
+from ..models.onnx.resizer import DYNAMIC, STATIC
 
 _MOST_BYTES = 1 << 20
-_DYNAMIC, _STATIC = 1, 3  # resizer_mode
 _NO_DEFAULT = object()
 
 
@@ -72,10 +72,12 @@ def _image(entry: _Section, shape: tuple[int, ...], parts: int) -> tuple[ImageIn
         static = resizer.get("enable_static_resizer", bool, True)
         size, part = resizer.integers("max_input_size", shape[2:]), resizer.integers("crop_size", (0, 0, *shape[2:]))
     else:
-        mode = resizer.get("resizer_mode", int, _STATIC)
-        if mode not in (_DYNAMIC, _STATIC):
-            raise CompileError(f"{resizer.where}: resizer_mode {mode}: expected 1 (dynamic) or 3 (static)")
-        static = mode == _STATIC
+        mode = resizer.get("resizer_mode", int, STATIC)
+        if mode not in (DYNAMIC, STATIC):
+            raise CompileError(
+                f"{resizer.where}: resizer_mode {mode}: expected {DYNAMIC} (dynamic) or {STATIC} (static)"
+            )
+        static = mode == STATIC
         size = resizer.integers("resizer_input_size", shape[2:])
         part = resizer.integers("resizer_crop", (0, 0, *size))
     if len(size) != 2 or len(part) != 4:

@@ -120,6 +120,8 @@ def test_the_network_may_lie_in_the_folder_of_models_and_end_before_its_end(fold
     assert "model_path net.onnx is no file in" in capsys.readouterr().err
     monkeypatch.setenv("HOUMO_MODEL_PATH", str(folder))
     assert main(["compile", str(path), "--check"]) == 0
+    assert main(["compile", str(path), "--batch", "2"]) == 2
+    assert "change batch below build there" in capsys.readouterr().err
     assert main(["compile", str(path), "-q", "--end-at", "y"]) == 0
     assert (elsewhere / "output" / "xh2" / "net_xh2_b1_1core_O2.hmm").is_file()
 
