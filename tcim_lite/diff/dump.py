@@ -15,7 +15,7 @@ from .. import runtime as tcim
 from ..errors import ArgumentError
 from ..llm import Masks, Package, lanes_of, last_logits, load_pair, prompt_chunks
 from ..llm.carried import carried_of, gives_each_state
-from ..llm.ports import tokens_of
+from ..llm.ports import is_state, tokens_of
 from ..llm.step_states import StepStates
 from ..replay import Recording, RecordingError
 from ..replay.player import Player
@@ -75,6 +75,10 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
     states = StepStates(decode, [carried_of(prefill)]) if gives_each_state(decode) else None
     try:
         Masks(prefill)  # says so of a graph that is of no language model
+        if others := [name for name in lanes_of(prefill)[0].carried if not is_state(name)]:
+            raise ValueError(
+                f"{package.folder}: graphs that take {others[0]} are dumped of recorded calls alone; give --recording"
+            )
         embedding = package.embedding_for(prefill)
     except ValueError as error:
         raise ArgumentError(str(error)) from None
