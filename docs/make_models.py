@@ -64,6 +64,7 @@ These tests take the families from the records:
 | MiniCPM-o, Fun-Audio-Chat, against transformers and PyTorch | `llm/test_minicpmo.py`, `llm/test_funaudiochat*.py` |
 | forced aligner, GLM-ASR, against transformers | `llm/test_forced_aligner.py`, `llm/test_glm_asr.py` |
 | text to speech, against Qwen3 and Qwen3-Omni in transformers | `llm/test_qwen3_tts.py` |
+| its codec and what Base hears a voice with, against PyTorch and Mimi of transformers | `onnx/test_qwen3_tts_*.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |

@@ -116,7 +116,10 @@ QWEN3_TTS = SpeechModel(
     model_type=MODEL_TYPE,
     title=TITLE,
     models="Qwen3-TTS 12Hz 0.6B, 1.7B",
-    has="[graphs of its own](speech.md#qwen3-tts): a talker, a predictor of codes, a projection of text, a codec",
+    has=(
+        "[graphs of its own](speech.md#qwen3-tts): a talker, a predictor of codes, a projection of text, a codec; of "
+        "Base also two encoders that hear a voice"
+    ),
     options=frozenset({"prefill_length", "context_length"}),
     graphs=(
         f"the graphs of {TITLE} are those of the vendor: prefill and decode of a talker and of a code predictor, for "
