@@ -83,8 +83,6 @@ def test_programs_that_build_models_are_told_what_to_do(program, says):
 def test_the_compiler_is_there_for_what_only_looks():
     looks = "import tcim; from tcim import test_utils; print(test_utils.__name__, hasattr(tcim, '__all__'))"
     assert run_program(looks).stdout == "tcim.test_utils False\n"
-    looks = "import tcim; from tcim import test_utils; print(test_utils.__name__, hasattr(tcim, '__all__'))"
-    assert run_program(looks).stdout == "tcim.test_utils False\n"
 
 
 def test_a_real_compiler_goes_first(tmp_path):
