@@ -142,6 +142,8 @@ class MtpModel:
         accepted = next((i for i, guess in enumerate(proposed) if guess != choices[i]), len(proposed))
         # Caches forget what was refused by the length, states by taking those after the last accepted token.
         self.verify.take_states(self.verify, f"_{accepted}")
+        if proposed and accepted == len(proposed):  # nothing was guessed from the last, so the layer has no row of it
+            self.run_draft(self.draft, proposed[-1:], hidden[accepted - 1 : accepted], self.drafted + accepted)
         self.cached += 1 + accepted
         self.drafted += 1 + accepted
         return accepted, int(choices[accepted]), hidden[accepted : accepted + 1]

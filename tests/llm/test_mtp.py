@@ -232,7 +232,7 @@ def test_other_forms_of_states_give_the_same_answers(tmp_path, example, form):
 
 @pytest.mark.parametrize("form", [{}, {"split_conv": True, "recurrent_in_place": True}], ids=["usual", "other"])
 def test_strict_mode_knows_which_state_goes_on(tmp_path, example, form):
-    """It is silent in the vendor's flow, and reports the state after another token than the last accepted one."""
+    """It is silent in the example's flow, and reports the state after another token than the last accepted one."""
     checkpoint(tmp_path)
     package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", mtp=True, **SIZES, **form)
     loaded = LoadedPackage(compile_package(tmp_path / "hf", tmp_path / "plain", quant="float32", **SIZES))
@@ -241,11 +241,12 @@ def test_strict_mode_knows_which_state_goes_on(tmp_path, example, form):
     try:
         model = example.MtpModel(package)
         for _ in range(2):
-            token, _ = model.start(tokens_of(20, 1))
+            token, hidden = model.start(tokens_of(20, 1))
             at = 1
             for right in (4, 0, 2):
+                model.propose(token, hidden, 4)  # writes the layer's rows; what it guesses does not matter
                 proposed = [*want[at : at + right], *[(want[at + right] + 1) % 331] * (4 - right)]
-                accepted, token, _ = model.judge(token, proposed)
+                accepted, token, hidden = model.judge(token, proposed)
                 assert accepted == right
                 at += 1 + accepted
         model.verify.take_states(model.verify, "_4")
