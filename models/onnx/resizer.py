@@ -1,7 +1,7 @@
-"""Image inputs: uint8 YUV, which the chip's resizer turns into what a network reads. Its arithmetic is a guess.
+"""Image inputs: uint8 YUV, which the chip's resizer turns into what a network reads. Part of it is a guess.
 
 Each plane is resized bilinearly (half pixels, corners not aligned), then Y, U and V become colours, which are limited
-to 0..255 and not rounded; then (colour - mean) / deviation. Y, U and V have 0 to 255, as the vendor's programs write
+to 0..255 and not rounded; then (colour - mean) / deviation. Y, U and V have 0 to 255, as the vendor's `hmatc` writes
 them; where `Matrix.video` says so, Y has 16 to 235, U and V 16 to 240.
 """
 
