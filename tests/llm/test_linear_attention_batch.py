@@ -103,3 +103,37 @@ def test_a_masked_slot_keeps_its_states(tiny_package, strict_mode):
     decode.run((0, 1), (3, 2))
     with pytest.raises(StrictError, match=r"S-208: .*_batch_1' holds the state after 3 tokens, but .*_batch_1' is 1"):
         decode.run((1, 1), (3, 1))
+
+
+def test_states_do_not_go_back(tiny_package):
+    """A slot whose tokens were taken back begins again; it does not go on with states that have seen them."""
+    slots = Slots.open(tiny_package("qwen3_5", batch=2, **SIZES))
+    for slot in (0, 1):
+        slots.prefill(slot, PROMPTS[0][:9])
+    del slots.tokens[0][-2:]
+    for _ in range(2):
+        for go_on in (lambda: slots.prefill(0, [5]), lambda: slots.decode({0: 5}), lambda: slots.decode({0: 5, 1: 5})):
+            with pytest.raises(ValueError, match=r"slot 0 holds 7 tokens, .* states only go forward"):
+                go_on()
+    for move in (lambda: slots.copy_rows(1, 0, 5), lambda: slots.write_rows(0, [1], slots.read_rows(1))):
+        with pytest.raises(ValueError, match="states of linear attention, which go with no rows"):
+            move()
+    slots.decode({1: 5})
+    slots.tokens[0] = []
+    slots.prefill(0, PROMPTS[0][:9])
+    slots.decode({0: 5})
+    first, second = slots.decode({0: 6, 1: 6})
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_run_that_failed_is_not_gone_on_from(tiny_package, tcim_faults):
+    """Nobody knows which states it has written."""
+    slots = Slots.open(tiny_package("qwen3_5", batch=2, **SIZES))
+    slots.prefill(0, PROMPTS[1])
+    slots.prefill(1, PROMPTS[0][:9])
+    tcim_faults(kind="flaky_sync", nth=1)
+    with pytest.raises(tcim.TcimError, match="the wait for device 0 failed"):
+        slots.prefill(0, [5])
+    with pytest.raises(ValueError, match="states only go forward"):
+        slots.decode({0: 5})
+    slots.decode({1: 5})

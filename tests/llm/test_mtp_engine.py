@@ -212,8 +212,9 @@ def test_a_slot_goes_on_after_a_verify_run_of_another(tiny_package, strict_mode)
     assert slots.tokens[1] == []
     slots.verify(0, [3, 4])
     del slots.tokens[0][-2:]
-    with pytest.raises(ValueError, match="states only go forward"):
-        slots.decode({0: 8})
+    for _ in range(2):
+        with pytest.raises(ValueError, match="states only go forward"):
+            slots.decode({0: 8})
 
 
 def test_guesses_of_a_hybrid_need_the_layer(tiny_package):

@@ -86,8 +86,9 @@ class MtpLayer:
             self._take(text, tokens[text.begin + 1 - held :])
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
-        """The layer's own choices; none where no slot holds the text but its last token."""
+        """The layer's own choices, as far as there are rows; none where no slot holds the text but its last token."""
         known, held = len(text) - 1, list(text[:-1])
+        count = min(count, self._slots.context_length - len(text))
         slot = next((slot for slot, tokens in enumerate(self._slots.tokens) if tokens == held), None)
         if slot is None or count < 1 or not (shown := self._texts[slot]).begin < known <= shown.end:
             return []

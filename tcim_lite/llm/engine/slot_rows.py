@@ -25,12 +25,15 @@ class SlotRows:
         stages: As given.
         tokens: What the caches of each slot hold, one list for each. Its length is the number of valid rows. A tail may
             be deleted to forget it: rows behind the valid length are never read.
+        carries: The package has states of linear attention: a slot goes on with all of its tokens, or begins anew.
     """
 
     def __init__(self, stages: Sequence[Stage]):
         self.stages = list(stages)
         self.tokens: list[list[int]] = [[] for _ in self.stages[0].lanes]
         self._parked: dict[int, list[list[np.ndarray]]] = {}  # row 0 of each cache, by stage, of slots that pass 0
+        self.carries = any(stage.carries for stage in self.stages)
+        self._seen: list[int | None] = [None] * len(self)  # tokens that a slot's states are of; None: nobody knows
 
     def __len__(self) -> int:
         """The number of slots, B."""
@@ -52,7 +55,12 @@ class SlotRows:
         return [rows for stage in self.stages for rows in stage.read_rows(slot, len(self.tokens[slot]))]
 
     def write_rows(self, slot: int, tokens: Sequence[int], rows: Sequence[np.ndarray]) -> None:
-        """Makes a slot hold `tokens`, whose rows `read_rows` gave: each [1, Hkv, at least len(tokens), D]."""
+        """Makes a slot hold `tokens`, whose rows `read_rows` gave: each [1, Hkv, at least len(tokens), D].
+
+        Raises:
+            ValueError: The package has states, which are not among the rows.
+        """
+        self._refuse_states()
         self.tokens[slot] = []
         self._unpark(slot)
         begin = 0
@@ -63,10 +71,25 @@ class SlotRows:
         self.tokens[slot] = list(tokens)
 
     def copy_rows(self, source: int, target: int, count: int) -> None:
-        """Makes one slot hold the first `count` tokens of another, without the host."""
+        """Makes one slot hold the first `count` tokens of another, without the host; raises as `write_rows`."""
+        self._refuse_states()
         self.tokens[target] = []
         self._unpark(source)
         self._unpark(target)
         for stage in self.stages:
             stage.copy_rows(source, target, count)
         self.tokens[target] = self.tokens[source][:count]
+
+    def _refuse_states(self) -> None:
+        if self.carries:
+            raise ValueError(
+                "the package has states of linear attention, which go with no rows; give the slot its tokens by prefill"
+            )
+
+    def _check_states(self, slot: int) -> None:
+        """Raises ValueError where a slot that goes on has had tokens taken back, or a run of it has failed."""
+        if self.carries and (held := len(self.tokens[slot])) and self._seen[slot] != held:
+            raise ValueError(
+                f"slot {slot} holds {held} tokens, but its states are not those after them: states only go "
+                "forward; empty the slot's tokens and begin at 0 again"
+            )

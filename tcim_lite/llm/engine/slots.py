@@ -63,7 +63,6 @@ class Slots(SlotRows):
         on_hidden: Called after a run of such a package, for each slot at work: its number, its tokens before the run,
             those of the run, the hidden states after each, [tokens, H], and whether they are a prompt's. May be set.
         managers: Of the weights, one for each stage, and `devices`; what `open` used.
-        carries: The package has states of linear attention: a slot goes on with all of its tokens, or begins anew.
 
     Raises:
         ValueError: The graphs do not fit together.
@@ -92,7 +91,6 @@ class Slots(SlotRows):
         self.alone_by_prefill = on_cpu and batches[0] > 1 and not self.all_logits
         caches = [cache for stage in self.stages for cache in stage.caches[0]]
         self.row_bytes = sum(cache.mem_size for cache in caches) // self.context_length
-        self.carries = any(stage.carries for stage in self.stages)
         self.decodes_by_verify = any(stage.decodes_by_verify for stage in self.stages)
         if self.decodes_by_verify:
             if not self.carries:  # a verify graph in place of a decode graph
@@ -144,7 +142,8 @@ class Slots(SlotRows):
         Any cut of a prompt gives the same bits.
 
         Raises:
-            ValueError: No tokens, more than one chunk takes, or more than fit behind the slot's rows.
+            ValueError: No tokens, more than one chunk takes, more than fit behind the slot's rows, or the states of the
+                slot have not seen its tokens, and those alone.
         """
         logits = self._run_prompt("prefill", self.chunk_length, slot, tokens)
         return last_logits(logits, len(tokens))
@@ -186,6 +185,9 @@ class Slots(SlotRows):
         if not held:
             for stage in self.stages:
                 stage.begin(slot)
+        elif slot != self._verified:
+            self._check_states(slot)
+        self._seen[slot] = None
         rows = np.zeros((1, length, self.embedding.shape[1]), self.embedding.dtype)
         rows[0, : len(tokens)] = self.embedding[list(tokens)]
         for stage in self.stages:
@@ -196,6 +198,7 @@ class Slots(SlotRows):
             hidden = getattr(self.stages[-1], graph).get_output(POST_NORM_HIDDEN).numpy()[0, : len(tokens)]
             self.on_hidden(slot, len(held), tokens, hidden, graph == "prefill")
         held.extend(tokens)
+        self._seen[slot] = len(held)
         return rows
 
     def _settle(self, at_work: Collection[int], verifies: int | None) -> None:
@@ -208,16 +211,15 @@ class Slots(SlotRows):
         slot = self._verified
         if slot is None or slot == verifies:
             return
-        self._verified, held = None, len(self.tokens[slot])
-        if not held:  # it begins anew
-            return
+        held, self._seen[slot] = len(self.tokens[slot]), None
         try:
-            for stage in self.stages:
+            for stage in self.stages if held else ():  # without tokens it begins anew
                 stage.settle(held)
         except ValueError:
             if slot in at_work:
                 raise
             self.tokens[slot] = []  # nothing can go on there
+        self._verified, self._seen[slot] = None, held
 
     def decode(self, tokens: Mapping[int, int]) -> np.ndarray:
         """Appends one token to each slot named; the others keep their rows (the idle-slot rule).
@@ -229,7 +231,7 @@ class Slots(SlotRows):
             Logits [B, V]; those of slots that took no part mean nothing.
 
         Raises:
-            ValueError: A slot named is full.
+            ValueError: A slot named is full, or its states are not those of its tokens.
         """
         alone = self._decode_alone(tokens)
         if alone is not None:
@@ -271,6 +273,8 @@ class Slots(SlotRows):
     def _run_decode(self, tokens: Mapping[int, int], output: str | None = None) -> np.ndarray:
         """An output of the last stage's decode graph after a step of the slots named."""
         self._settle(tokens, None)
+        for slot in tokens:
+            self._check_states(slot)
         lengths = []
         for slot, held in enumerate(self.tokens):
             if slot in tokens:
@@ -281,6 +285,7 @@ class Slots(SlotRows):
                     del held[self.context_length - 1 :]  # no row behind these to write to
             lengths.append(0 if slot in self._parked else len(held))
         rows = self._rows
+        self._seen = [None if slot in tokens else seen for slot, seen in enumerate(self._seen)]
         for stage in self.stages:
             rows = stage.run_decode(rows, lengths, tokens, output if stage is self.stages[-1] else None)
         if self.on_hidden is not None:
@@ -289,4 +294,5 @@ class Slots(SlotRows):
                 self.on_hidden(slot, len(self.tokens[slot]), [token], hidden[slot], False)
         for slot, token in tokens.items():
             self.tokens[slot].append(token)
+            self._seen[slot] = len(self.tokens[slot])
         return rows
