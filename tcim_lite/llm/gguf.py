@@ -18,13 +18,16 @@ import numpy as np
 
 from .. import hmm
 from ..hmm.payload import TemporaryFile
+from .json_object import read_object
 from .package import Package
+from .text_file import read_text
 
 _ALIGNMENT = 4096  # of tensors in the file: as of a page, so that weights are used where they lie
 _UINT32, _BOOL, _STRING, _I8 = 4, 7, 8, 24
 _FP16 = 1  # the vendor's code; those of other dtypes are not known
 _GRAPHS = {"prefill.hmm": "prefill_path", "decoder.hmm": "decode_path"}
 _TEMPLATE = "chat_template.jinja"
+_MOST_BYTES = 64 << 20  # of a configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,10 @@ def pack(package: Package, path: Path) -> list[Asset]:
     Raises:
         FileNotFoundError: A file of the package is missing.
         OSError: The file cannot be written.
-        ValueError: The package's graphs keep their weights in another file, its embedding has no code, or `path` is a
-            folder.
+        ValueError: The package's graphs keep their weights in another file, its embedding has no code, a file of its
+            tokenizer is damaged, or `path` is no file to write.
     """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; expected the file to write, such as {path / 'model.gguf'}")
+    _check_place(package, path)
     graphs = {name: _self_contained(getattr(package, attribute)) for name, attribute in _GRAPHS.items()}
     prefill = graphs["prefill.hmm"].graphs[0]
     rows, logits = (prefill.values[ports[0]] for ports in (prefill.inputs, prefill.outputs))
@@ -90,6 +92,18 @@ def pack(package: Package, path: Path) -> list[Asset]:
     return assets
 
 
+def _check_place(package: Package, path: Path) -> None:
+    if path.exists() and not path.is_file():
+        what, example = ("folder", f", such as {path / 'model.gguf'}") if path.is_dir() else ("device", "")
+        raise ValueError(f"{path} is a {what}; expected the file to write{example}")
+    folder, place = package.folder.resolve(), path.resolve()
+    if folder in place.parents and (place.parent != folder or place.suffix != ".gguf"):
+        raise ValueError(
+            f"{path} lies in the package {folder}, among the files that are packed; write it elsewhere, or as a .gguf "
+            "file beside the graphs"
+        )
+
+
 def _self_contained(path: Path) -> hmm.Container:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; such a file holds prefill and decode for one device")
@@ -105,17 +119,18 @@ def _self_contained(path: Path) -> hmm.Container:
 def _host_files(folder: Path) -> Iterable[Asset]:
     """The files of the tokenizer; its config has the chat template, which programs look for there."""
     template = folder / _TEMPLATE
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is missing; copy the whole package folder, or compile the checkpoint again")
     for file in sorted(path for path in folder.iterdir() if path.is_file()):
         if file.name == "tokenizer_config.json" and template.is_file():
-            config = {"chat_template": template.read_text(encoding="utf-8")} | json.loads(file.read_bytes())
+            config = {"chat_template": read_text(template)} | read_object(file, _MOST_BYTES)
             yield Asset(file.name, [json.dumps(config, ensure_ascii=False, indent=2).encode()])
         else:
             yield Asset(file.name, [file])
 
 
 def _model_type(folder: Path) -> str:
-    config = folder / "config.json"
-    return str(json.loads(config.read_bytes()).get("model_type", "")) if config.is_file() else ""
+    return str(read_object(folder / "config.json", _MOST_BYTES).get("model_type", ""))
 
 
 def _write(file: BinaryIO, about: Mapping[str, Any], assets: Sequence[Asset]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import struct
 
 import numpy as np
@@ -115,3 +117,45 @@ def test_the_file_is_no_checkpoint_and_takes_no_folders_place(packed, tmp_path, 
     assert "holds compiled graphs, which programs load with Option.set_model_offset" in capsys.readouterr().err
     assert main(["pack", str(package.folder), "-o", str(tmp_path)]) == 2
     assert f"{tmp_path} is a folder; expected the file to write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("package/qwen3_prefill.hmm", "among the files that are packed"),
+        ("package/tokenizer/model.gguf", "among the files that are packed"),
+        ("package/hmquant/quant_embedding.bin", "among the files that are packed"),
+        ("fifo", "is a device; expected the file to write"),
+    ],
+)
+def test_no_file_of_the_package_and_no_device_is_replaced(packed, capsys, place, message):
+    folder = packed[0].folder.parent
+    if place == "fifo" and not (folder / place).exists():
+        os.mkfifo(folder / place)
+    before = sorted((path, path.stat().st_size) for path in folder.rglob("*"))
+    assert main(["pack", str(packed[0].folder), "-o", str(folder / place)]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted((path, path.stat().st_size) for path in folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", b"[]", "config.json: expected a JSON object, found a list"),
+        ("config.json", b"[" * 100_000, "config.json: is not JSON"),
+        ("tokenizer_config.json", b"1", "tokenizer_config.json: expected a JSON object, found a int"),
+        ("tokenizer_config.json", b"{", "tokenizer_config.json: is not JSON"),
+        ("chat_template.jinja", b"\xff", "chat_template.jinja is not UTF-8 text"),
+        (None, b"", "tokenizer is missing; copy the whole package folder"),
+    ],
+)
+def test_a_damaged_tokenizer_is_named(packed, tmp_path, capsys, name, content, message):
+    package = tmp_path / "package"
+    shutil.copytree(packed[0].folder, package)
+    if name is None:
+        shutil.rmtree(package / "tokenizer")
+    else:
+        (package / "tokenizer" / name).write_bytes(content)
+    assert main(["pack", str(package), "-o", str(tmp_path / "model.gguf")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "model.gguf").exists()
