@@ -12,7 +12,7 @@ from .ports import is_cache, lanes_of
 
 
 def cache_names(module: Any) -> list[str]:
-    """Names of the KV cache inputs of `module`, in input order: those that contain kcache or vcache."""
+    """Names of the KV cache inputs of `module`, in input order: those that `is_cache`."""
     names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
     return [name for name in names if is_cache(name)]
 
@@ -59,10 +59,15 @@ def load_pair(
 
     Raises:
         TcimError: A file that cannot be loaded.
-        ValueError: The graphs' caches differ.
+        ValueError: The graphs' caches differ, or they have neither caches nor states.
     """
     first = tcim.load(owner, tcim.Option(weights))
     lent = [*cache_names(first), *(name for lane in lanes_of(first) for name in lane.carried)]
+    if not lent:
+        inputs = ", ".join(first.get_input_name(i) for i in range(first.get_num_inputs()))
+        raise ValueError(
+            f"{owner}: none of its inputs is a KV cache or a state: {inputs:.300}; it has nothing to share"
+        )
     second = tcim.load(borrower, tcim.Option(weights).set_dummy_tensors(lent))
     share_kv_cache(first, second)
     if len(lanes_of(first)) == 1:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+_FEWEST = 2  # inputs of a slot: its lengths
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -98,7 +100,7 @@ class Lane:
 
 def is_cache(name: str) -> bool:
     """Whether an input of this name is a KV cache."""
-    return "kcache" in name or "vcache" in name
+    return any(part in name for part in ("kcache", "vcache", "key_cache", "value_cache"))
 
 
 def is_state(name: str) -> bool:
@@ -124,10 +126,19 @@ def check_decode(module: Any) -> None:
 
 
 def lanes_of(module: Any) -> list[Lane]:
-    """The slots of an LLM graph, in order."""
+    """The slots of an LLM graph, in order.
+
+    Raises:
+        ValueError: It is another graph: its inputs are too few.
+    """
     batch = module.get_input_info(module.get_input_name(0)).shape[0]
     names = [module.get_input_name(i) for i in range(1, module.get_num_inputs())]
     each = len(names) // batch
+    if each < _FEWEST:
+        raise ValueError(
+            f"inputs {module.get_input_name(0)}, {', '.join(names):.200}: the graph is not that of a language model, "
+            "whose slots have lengths"
+        )
     return [_lane(names[begin : begin + each]) for begin in range(0, len(names), each)]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tcim_lite.runtime as rt
+from tcim_lite.llm import cache_names, load_pair
 from tcim_lite.models.common.errors import CheckpointError, CompileError, CompileWarning
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
@@ -118,6 +119,23 @@ def test_graphs_have_the_inputs_of_the_vendors(package):
             *caches.items(),
         ]
         assert [module.get_output_name(i) for i in range(module.get_num_outputs())] == ["speech_logits"]
+
+
+def test_a_pair_shares_the_caches_of_codes(package):
+    folder, _ = package
+    paths = [folder / f"{NAME}_audio_decoder_{stage}.hmm" for stage in ("prefill", "decode")]
+    prefill, decode = load_pair(*paths, rt.WeightManager(0))
+    names = [name for name in ports(prefill) if "cache" in name]
+    assert cache_names(decode) == names
+    assert names
+    for number, name in enumerate(names):
+        shape = prefill.get_input_info(name).shape
+        prefill.set_input(name, np.full(shape, number + 1, prefill.get_input_info(name).dtype))
+        assert (decode.get_dev_input(name).numpy() == number + 1).all()
+    with pytest.raises(ValueError, match="the graph is not that of a language model"):
+        load_pair(*[folder / f"{NAME}_audio_tower.hmm"] * 2, rt.WeightManager(0))
+    with pytest.raises(ValueError, match="none of its inputs is a KV cache or a state"):
+        load_pair(*[folder / f"{NAME}_audio_encoder.hmm"] * 2, rt.WeightManager(0))
 
 
 def test_the_linear_of_the_host_is_a_state_dict_of_float16(oracle, package):
