@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..llm.text_file import read_text
 from ..models.common.errors import CompileError
 from ..models.onnx import QUANTS, ImageInput
 from ..models.onnx.resizer import DYNAMIC, STATIC
 
-_MOST_BYTES = 1 << 20
+_MOST_BYTES, _MOST_KEYS = 1 << 20, 10_000
 _NO_DEFAULT = object()
 
 
@@ -130,6 +131,8 @@ class _Section:
             return default
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise CompileError(f"{self.where}: {key}: expected {kind.__name__}, got {reprlib.repr(value)}")
+        if isinstance(value, str) and "\0" in value:
+            raise CompileError(f"{self.where}: {key}: {value!r:.80}: expected text without NUL")
         if isinstance(value, int) and kind is int and not 0 <= value < 1 << 31:
             raise CompileError(f"{self.where}: {key}: {value}: expected 0 or more")
         return value
@@ -158,14 +161,26 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise CompileError(f"{path}: more than {_MOST_BYTES} bytes; expected hmatc's config.yml")
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(read_text(path), _loader(yaml))
     except OSError as error:
         raise CompileError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError) as error:  # the last two of tags
         raise CompileError(f"{path}: no YAML: {' '.join(str(error).split()):.200}") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise CompileError(f"{path}: expected a mapping with the key model, as hmatc's config.yml")
     return content
+
+
+def _loader(yaml: Any) -> Any:
+    """A SafeLoader for which mappings do not grow without end where they merge others (<<) that merge others."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        def flatten_mapping(self, node: Any) -> None:
+            super().flatten_mapping(node)
+            if len(node.value) > _MOST_KEYS:
+                raise yaml.YAMLError(f"a mapping of more than {_MOST_KEYS} keys")
+
+    return Loader
 
 
 def _model(path: Path, name: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -198,3 +199,27 @@ def test_damaged_files_are_refused(tmp_path, capsys, content):
     assert main(["compile", str(path), "-q"]) == 2
     assert "config.yml" in capsys.readouterr().err
     assert main(["compile", str(tmp_path / "none.yml"), "-q"]) == 2
+
+
+MERGES = "\n".join(f"a{i}: &a{i} {{k{i}: 1, <<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 16))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"a0: &a0 {{k: x}}\n{MERGES}\nmodel: *a15", "no YAML: a mapping of more than 10000 keys"),
+        ("model: !!timestamp x", "no YAML: "),
+        ("model: !!bool x", "no YAML: "),
+        ('model: {name: "a", save_dir: "\\0", model_path: net.onnx, inputs: {a: {shape: [1]}}}', "text without NUL"),
+        (None, "is not a regular file"),
+    ],
+    ids=["merges", "timestamp", "bool", "nul", "fifo"],
+)
+def test_hostile_files_are_refused_at_once(folder, capsys, text, message):
+    path = folder / "config.yml"
+    if text is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(text, encoding="utf-8")
+    assert main(["compile", str(path)]) == 2
+    assert message in capsys.readouterr().err
