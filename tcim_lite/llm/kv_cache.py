@@ -66,7 +66,7 @@ def load_pair(
     if not lent:
         inputs = ", ".join(first.get_input_name(i) for i in range(first.get_num_inputs()))
         raise ValueError(
-            f"{owner}: none of its inputs is a KV cache or a state: {inputs:.300}; it has nothing to share"
+            f"{owner}: no input is a KV cache or a state, so it is not that of a language model: {inputs:.300}"
         )
     second = tcim.load(borrower, tcim.Option(weights).set_dummy_tensors(lent))
     share_kv_cache(first, second)

@@ -136,8 +136,8 @@ def lanes_of(module: Any) -> list[Lane]:
     each = len(names) // batch
     if each < _FEWEST:
         raise ValueError(
-            f"inputs {module.get_input_name(0)}, {', '.join(names):.200}: the graph is not that of a language model, "
-            "whose slots have lengths"
+            "the graph has no lengths for each of its slots, so it is not that of a language model: its inputs are "
+            f"{module.get_input_name(0)}, {', '.join(names):.200}"
         )
     return [_lane(names[begin : begin + each]) for begin in range(0, len(names), each)]
 

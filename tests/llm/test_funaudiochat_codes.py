@@ -132,9 +132,9 @@ def test_a_pair_shares_the_caches_of_codes(package):
         shape = prefill.get_input_info(name).shape
         prefill.set_input(name, np.full(shape, number + 1, prefill.get_input_info(name).dtype))
         assert (decode.get_dev_input(name).numpy() == number + 1).all()
-    with pytest.raises(ValueError, match="the graph is not that of a language model"):
+    with pytest.raises(ValueError, match="no lengths for each of its slots, so it is not that of a language model"):
         load_pair(*[folder / f"{NAME}_audio_tower.hmm"] * 2, rt.WeightManager(0))
-    with pytest.raises(ValueError, match="none of its inputs is a KV cache or a state"):
+    with pytest.raises(ValueError, match="no input is a KV cache or a state, so it is not"):
         load_pair(*[folder / f"{NAME}_audio_encoder.hmm"] * 2, rt.WeightManager(0))
 
 
