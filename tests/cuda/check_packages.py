@@ -30,13 +30,19 @@ from tcim_lite.models.speech.qwen3_tts_codec import streamed_codec, whole_codec
 HIDDEN = -65504.0
 FLOATS = ("float32", "float16")
 ROWS_OF_A_CHUNK = (13, 6)  # of Qwen3-Omni's sounds, in each run
-OWN_INPUTS = {"attention_mask", "head_mask", "role_mask"}  # of graphs whose inputs are not those of a slot
+# Of graphs whose inputs are not those of a slot.
+OWN_INPUTS = {"attention_mask", "head_mask", "role_mask", "local_attention_mask"}
+VALID, CURRENT = ("valid_length", "past_seq_length"), ("current_length", "current_input_length")
 
 
 def compiled(case: Case, folder: Path, quant: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(case.config))
     options = {"prefill_length": 32, "context_length": 128, "random_weights": True, **case.options}
+    if case.draft is not None:
+        options["draft"] = folder / "draft"
+        options["draft"].mkdir(exist_ok=True)
+        (options["draft"] / "config.json").write_text(json.dumps(case.draft))
     if "vision" in options:
         options["vision_quant"] = quant
     with warnings.catch_warnings():
@@ -111,9 +117,10 @@ class Runs:
     def lengths(self, slot: int, number: int) -> tuple[int, int]:
         """Tokens in the caches, and tokens of the run."""
         tokens = self.module.get_input_info(self.inputs[0]).shape[1]
-        first, second = max(tokens - 3 - slot, 1), max(tokens // 2, 1)
         caches = next(name for name in self.inputs if is_cache(name))
-        before = self.module.get_input_info(caches).shape[2] // 4
+        rows = self.module.get_input_info(caches).shape[2]
+        before, second = rows // 4, max(tokens // 2, 1)
+        first = max(min(tokens - 3 - slot, rows - before - second), 1)
         return ((before, first), (before + first, second))[number]
 
     def set_lane(self, lane: Lane, slot: int, number: int) -> None:
@@ -133,8 +140,8 @@ class Runs:
             return np.array([(14, 5)[number]])
         if name in ("kv_valid_len", "valid_frames", "is_last"):  # of the codec: a whole chunk, then the last one
             return np.array([{"kv_valid_len": (0, 12), "valid_frames": (12, 5), "is_last": (0, 1)}[name][number]])
-        if name in ("valid_length", "current_length") and not self.lanes:
-            return np.array([self.lengths(0, number)[name == "current_length"]])
+        if name in VALID + CURRENT and not self.lanes:
+            return np.array([self.lengths(0, number)[name in CURRENT]])
         if name == "cu_seqlens":
             return np.array([0, ROWS_OF_A_CHUNK[number]])
         if "codes" in name or name == "speech_ids":

@@ -49,7 +49,7 @@ OMNI = {
 }  # fmt: skip
 CHAT_AUDIO = {
     "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 768, "d_model": 256, "output_dim": 512,
-    "codebook_size": 61,
+    "codebook_size": 61, "crq_transformer_config": {**TEXT, "hidden_size": 256, "model_type": "qwen3"},
 }  # fmt: skip
 CHAT = {
     "model_type": "funaudiochat", "audio_config": CHAT_AUDIO, "text_config": {**TEXT, "model_type": "qwen3"},
@@ -88,6 +88,12 @@ GEMMA4_MOE = {
     "attention_k_eq_v": True, "num_global_key_value_heads": 1, "enable_moe_block": True, "num_experts": 8,
     "top_k_experts": 2, "moe_intermediate_size": 128,
 }  # fmt: skip
+GEMMA4_ASSISTANT = {
+    "model_type": "gemma4_assistant", "backbone_hidden_size": GEMMA4["hidden_size"],
+    "text_config": {
+        **GEMMA4, "model_type": "gemma4_text", "hidden_size": 128, "intermediate_size": 192, "num_kv_shared_layers": 2,
+    },
+}  # fmt: skip
 GEMMA4_HALF = {**GEMMA4, **GEMMA4_E, "head_dim": 64, "global_head_dim": 128}
 
 
@@ -102,6 +108,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     quants: tuple[str, ...] = ALL
     factor: float = 1
+    draft: dict[str, Any] | None = None  # config.json of `--draft`
 
 
 def thinker(**keys: Any) -> dict[str, Any]:
@@ -136,6 +143,7 @@ CASES = [
     Case("gemma4_e", {**GEMMA4, **GEMMA4_E}, {"vision": "12"}, ("float32",), 5),
     Case("gemma4_half", GEMMA4_HALF, {"vision": "12"}, ("float16",), 10),
     Case("gemma4_moe", {**GEMMA4, **GEMMA4_MOE}, {}, ("float32",), 5),
+    Case("gemma4_assisted", GEMMA4, {}, ("float32",), 5, GEMMA4_ASSISTANT),
     Case("gemma4_masks", GEMMA4, {"masks": True}, ("float32",), 5),
     Case("hidden_states", {**FAMILIES["qwen3"].tiny_config, **TEXT}, {"hidden_states": -1, "batch": 2}),
 ]
