@@ -12,7 +12,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "pack",
         help="put a package into one GGUF file, as the vendor delivers models",
         description="Puts prefill, decode, embedding and tokenizer of a package into one GGUF file, for programs that "
-        "load graphs from such a file (Option.set_model_offset). Compile the package with --self-contained.",
+        "load graphs from such a file (Option.set_model_offset). Compile the package with --self-contained. "
+        "Needs the extra [gguf].",
     )
     parser.add_argument("package", metavar="DIR", type=Path, help="folder that `tcim-lite compile` wrote")
     parser.add_argument("-o", "--output", metavar="FILE.gguf", type=Path, required=True, help="file to write")
@@ -27,9 +28,11 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         assets = pack(Package.open(args.package, args.name), args.output)
+    except ImportError as error:
+        raise ArgumentError(f"{error}; pip install 'tcim-lite[gguf]'") from None
     except ValueError as error:
         raise ArgumentError(str(error)) from error
     print(f"{args.output}: {args.output.stat().st_size / 1e6:.2f} MB")
-    for asset in assets:
-        print(f"  {asset.nbytes / 1e6:10.2f} MB  {asset.name}")
+    for name, nbytes in assets.items():
+        print(f"  {nbytes / 1e6:10.2f} MB  {name}")
     return 0

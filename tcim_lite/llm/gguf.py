@@ -8,13 +8,10 @@ columns and a code of the dtype, each uint32.
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import hmm
 from ..hmm.payload import TemporaryFile
@@ -23,73 +20,65 @@ from .package import Package
 from .text_file import read_text
 
 _ALIGNMENT = 4096  # of tensors in the file: as of a page, so that weights are used where they lie
-_UINT32, _BOOL, _STRING, _I8 = 4, 7, 8, 24
 _FP16 = 1  # the vendor's code; those of other dtypes are not known
 _GRAPHS = {"prefill.hmm": "prefill_path", "decoder.hmm": "decode_path"}
 _TEMPLATE = "chat_template.jinja"
 _MOST_BYTES = 64 << 20  # of a configuration
 
-
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A tensor of the file.
-
-    Attributes:
-        name: By which programs ask for it.
-        parts: Its bytes, one after the other; a path is read when they are written.
-    """
-
-    name: str
-    parts: Sequence[bytes | memoryview | Path]
-
-    @property
-    def nbytes(self) -> int:
-        """Of all parts."""
-        return sum(part.stat().st_size if isinstance(part, Path) else len(part) for part in self.parts)
+_Bytes = NDArray[np.int8]
 
 
-def pack(package: Package, path: Path) -> list[Asset]:
-    """Writes a package into one file, which replaces an earlier one, and returns what is in it.
+def pack(package: Package, path: Path) -> dict[str, int]:
+    """Writes a package into one file, which replaces an earlier one, and returns the bytes of what is in it, by name.
 
     Raises:
         FileNotFoundError: A file of the package is missing.
+        ImportError: The package `gguf` is not installed.
         OSError: The file cannot be written.
         ValueError: The package's graphs keep their weights in another file, its embedding has no code, a file of its
             tokenizer is damaged, or `path` is no file to write.
     """
     _check_place(package, path)
     graphs = {name: _self_contained(getattr(package, attribute)) for name, attribute in _GRAPHS.items()}
-    prefill = graphs["prefill.hmm"].graphs[0]
+    prefill = graphs["prefill.hmm"]
+    from gguf import GGUFWriter
+
+    writer = GGUFWriter(None, _model_type(package.tokenizer_folder))
+    writer.add_name(package.name)
+    writer.add_custom_alignment(_ALIGNMENT)
+    writer.add_bool("is_hmm", True)
+    writer.add_string("target", prefill.target)
+    writer.add_uint32("core_num", prefill.ncore)
+    assets = {"quant_embedding.bin": _embedding(package, prefill.graphs[0])}
+    assets |= {name: np.memmap(getattr(package, attribute), np.int8, "r") for name, attribute in _GRAPHS.items()}
+    assets |= _host_files(package.tokenizer_folder)
+    for name, content in assets.items():
+        writer.add_tensor(name, content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = TemporaryFile(path)
+    try:
+        writer.write_header_to_file(Path(staged.file.name))
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        staged.commit()
+    except BaseException:
+        writer.close()
+        staged.discard()
+        raise
+    return {name: content.nbytes for name, content in assets.items()}
+
+
+def _embedding(package: Package, prefill: hmm.Graph) -> _Bytes:
     rows, logits = (prefill.values[ports[0]] for ports in (prefill.inputs, prefill.outputs))
-    hidden_size, vocab_size = rows.shape[-1], logits.shape[-1]
-    table = package.embedding(hidden_size, vocab_size)
+    table = package.embedding(rows.shape[-1], logits.shape[-1])
     if not isinstance(table, np.ndarray) or table.dtype != np.float16:
         raise ValueError(
             f"the embedding of {package.name} in {package.folder} is not one table in float16, the only kind whose "
             "code in such a file is known; compile without --quant float32, and a model without per-layer inputs"
         )
-    assets = [
-        Asset("quant_embedding.bin", [struct.pack("<IIII", 2, vocab_size, hidden_size, _FP16), table.data.cast("B")]),
-        *(Asset(name, [getattr(package, attribute)]) for name, attribute in _GRAPHS.items()),
-        *_host_files(package.tokenizer_folder),
-    ]
-    about = {
-        "general.architecture": _model_type(package.tokenizer_folder),
-        "general.name": package.name,
-        "general.alignment": _ALIGNMENT,
-        "is_hmm": True,
-        "target": graphs["prefill.hmm"].target,
-        "core_num": graphs["prefill.hmm"].ncore,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    staged = TemporaryFile(path)
-    try:
-        _write(staged.file, about, assets)
-        staged.commit()
-    except BaseException:
-        staged.discard()
-        raise
-    return assets
+    header = np.array([2, *table.shape, _FP16], "<u4")
+    return np.concatenate([header.view(np.int8), table.reshape(-1).view(np.int8)])
 
 
 def _check_place(package: Package, path: Path) -> None:
@@ -116,51 +105,18 @@ def _self_contained(path: Path) -> hmm.Container:
     return container
 
 
-def _host_files(folder: Path) -> Iterable[Asset]:
+def _host_files(folder: Path) -> dict[str, _Bytes]:
     """The files of the tokenizer; its config has the chat template, which programs look for there."""
     template = folder / _TEMPLATE
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is missing; copy the whole package folder, or compile the checkpoint again")
-    for file in sorted(path for path in folder.iterdir() if path.is_file()):
-        if file.name == "tokenizer_config.json" and template.is_file():
-            config = {"chat_template": read_text(template)} | read_object(file, _MOST_BYTES)
-            yield Asset(file.name, [json.dumps(config, ensure_ascii=False, indent=2).encode()])
-        else:
-            yield Asset(file.name, [file])
+    contents = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+    name = "tokenizer_config.json"
+    if name in contents and template.is_file():
+        config = {"chat_template": read_text(template)} | read_object(folder / name, _MOST_BYTES)
+        contents[name] = json.dumps(config, ensure_ascii=False, indent=2).encode()
+    return {name: np.frombuffer(content, np.int8) for name, content in contents.items()}
 
 
 def _model_type(folder: Path) -> str:
     return str(read_object(folder / "config.json", _MOST_BYTES).get("model_type", ""))
-
-
-def _write(file: BinaryIO, about: Mapping[str, Any], assets: Sequence[Asset]) -> None:
-    file.write(b"GGUF" + struct.pack("<IQQ", 3, len(assets), len(about)))
-    for key, value in about.items():
-        file.write(_text(key) + _value(value))
-    offset = 0
-    for asset in assets:
-        file.write(_text(asset.name) + struct.pack("<IQIQ", 1, asset.nbytes, _I8, offset))
-        offset += -(-asset.nbytes // _ALIGNMENT) * _ALIGNMENT
-    for asset in assets:
-        file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-        for part in asset.parts:
-            if isinstance(part, Path):
-                with part.open("rb") as source:
-                    while block := source.read(1 << 24):
-                        file.write(block)
-            else:
-                file.write(part)
-    file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-
-
-def _text(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack("<Q", len(encoded)) + encoded
-
-
-def _value(value: bool | int | str) -> bytes:
-    if isinstance(value, bool):
-        return struct.pack("<I?", _BOOL, value)
-    if isinstance(value, int):
-        return struct.pack("<II", _UINT32, value)
-    return struct.pack("<I", _STRING) + _text(value)

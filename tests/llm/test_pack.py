@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -109,6 +110,12 @@ def test_what_does_not_fit_is_refused(tiny_package, tmp_path, capsys, options, m
     assert message in capsys.readouterr().err
     assert file.read_bytes() == b"an earlier file"
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def test_a_missing_library_is_named(packed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert main(["pack", str(packed[0].folder), "-o", str(tmp_path / "model.gguf")]) == 2
+    assert "pip install 'tcim-lite[gguf]'" in capsys.readouterr().err
 
 
 def test_the_file_is_no_checkpoint_and_takes_no_folders_place(packed, tmp_path, capsys):
