@@ -99,7 +99,7 @@ def test_bytes_of_a_foreign_file_are_not_printed(tmp_path, capfd, content):
 @pytest.mark.parametrize(
     ("content", "kind", "give"),
     [
-        (b"GGUF\3\0\0\0", "a GGUF model", "MODEL.gguf"),
+        (b"GGUF\3\0\0\0", "a GGUF file", "MODEL.gguf"),
         (b"\x08\x07\x12\x07pytorch", "an ONNX model", "MODEL.onnx"),
         (b'\x10\0\0\0\0\0\0\0{"a":1}', "a safetensors file", "HF_DIR"),
         (b"PK\x03\x04", "a zip archive", "HF_DIR"),

@@ -42,7 +42,8 @@ std::string describe_foreign(std::span<const std::byte> bytes) {
   if (head.starts_with("PK\x03\x04")) return compile("a zip archive, as torch.save writes");
   if (head.starts_with("\x80\x02")) return compile("a pickle, as old torch.save wrote");
   if (head.starts_with("GGUF"))
-    return "it looks like a GGUF model; compile it with `tcim-lite compile MODEL.gguf -o OUT`";
+    return "it looks like a GGUF file; compile a model with `tcim-lite compile MODEL.gguf -o OUT`, and of compiled "
+           "graphs in one say where they lie, with Option.set_model_offset";
   if (looks_like_safetensors(head)) return compile("a safetensors file");
   if (head.starts_with("\x7f"
                        "ELF"))

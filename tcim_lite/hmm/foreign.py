@@ -20,7 +20,10 @@ def describe_foreign(data: memoryview) -> str:
     if head.startswith(b"\x80\x02"):
         return f"it looks like a pickle, as old torch.save wrote; {_COMPILE}"
     if head.startswith(b"GGUF"):
-        return "it looks like a GGUF model; compile it with `tcim-lite compile MODEL.gguf -o OUT`"
+        return (
+            "it looks like a GGUF file; compile a model with `tcim-lite compile MODEL.gguf -o OUT`, and of compiled "
+            "graphs in one say where they lie, with Option.set_model_offset"
+        )
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 100 << 20:
         return f"it looks like a safetensors file; {_COMPILE}"
     if head.startswith(b"\x7fELF"):

@@ -9,7 +9,7 @@ from tcim_lite import hmm
 from tcim_lite.hmm.layout import ITEM_BYTES
 from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import POST_NORM_HIDDEN
-from tcim_lite.llm.ports import is_state
+from tcim_lite.llm.ports import is_cache, is_state
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Shape:
         caches = [
             (place, graph.values[number])
             for place, number in enumerate(graph.inputs if graph else ())
-            if graph and ("kcache" in graph.values[number].name or "vcache" in graph.values[number].name)
+            if graph and is_cache(graph.values[number].name)
         ]
         if not graph or not prompt or not caches:
             raise ValueError(f"{path}: has no KV caches; name the folder of a compiled language model")

@@ -122,6 +122,10 @@ def test_the_file_is_no_checkpoint_and_takes_no_folders_place(packed, tmp_path, 
     package, file = packed
     assert main(["compile", str(file), "-o", str(tmp_path / "out")]) == 2
     assert "holds compiled graphs, which programs load with Option.set_model_offset" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match=r"say where they lie, with Option\.set_model_offset"):
+        tcim.load(str(file))
+    assert main(["inspect", str(file)]) == 2
+    assert "say where they lie, with Option.set_model_offset" in capsys.readouterr().err
     assert main(["pack", str(package.folder), "-o", str(tmp_path)]) == 2
     assert f"{tmp_path} is a folder; expected the file to write" in capsys.readouterr().err
 
