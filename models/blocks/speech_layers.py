@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..common.config_keys import KeyValues
 from ..graphs.encoder_builder import EncoderBuilder
 from ..graphs.values import Ref
 from ..weights.speech_roles import ENCODER_ATTENTION, ENCODER_MLP, AttentionRoles, MlpRoles, Pair
@@ -175,3 +176,13 @@ def encoder_layer(hidden: int, heads: int, inner: int, *, k_bias: bool = False) 
         attention=Projections(roles=ENCODER_ATTENTION, hidden=hidden, heads=heads, k_bias=k_bias),
         mlp=PlainMlp(roles=ENCODER_MLP, hidden=hidden, inner=inner),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhisperKeys(KeyValues):
+    """Values of keys that are called as in Whisper's config."""
+
+    @property
+    def layer(self) -> EncoderLayer:
+        """The blocks of a layer of the encoder."""
+        return encoder_layer(self["d_model"], self["encoder_attention_heads"], self["encoder_ffn_dim"])

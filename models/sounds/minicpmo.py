@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, Role, WeightEntry
 
 from ..blocks.specs import specs_of
-from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
-from ..common.config_keys import Key, KeyValues, Only, read_keys
+from ..blocks.speech_layers import WhisperKeys, linear, linear_weights, norm, norm_weights
+from ..common.config_keys import Key, Only, read_keys
 from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.profiles import Profile
@@ -39,15 +39,10 @@ _OUTER: tuple[Key | Only, ...] = (Key("audio_pool_step", absent=2),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoundOfOmni(KeyValues):
+class SoundOfOmni(WhisperKeys):
     """Sizes of the encoder: the values of its keys, and the length of a row of the language model."""
 
     width: int
-
-    @property
-    def layer(self) -> EncoderLayer:
-        """The blocks of a layer."""
-        return encoder_layer(self["d_model"], self["encoder_attention_heads"], self["encoder_ffn_dim"])
 
     def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         """Returns all weights in the order of the package.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..blocks.specs import specs_of
-from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, encoder_layer, norm_weights
+from ..blocks.speech_layers import PlainMlp, Projections, WhisperKeys, norm_weights
 from ..blocks.weights import Weight
-from ..common.config_keys import Key, KeyValues, Only, read_keys
+from ..common.config_keys import Key, Only, read_keys
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..family import Tensors
@@ -52,7 +52,7 @@ TENSORS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhisperConfig(KeyValues):
+class WhisperConfig(WhisperKeys):
     """Sizes of a model: the values of its keys."""
 
     @property
@@ -64,11 +64,6 @@ class WhisperConfig(KeyValues):
     def cache_rows(self) -> int:
         """Of the vendor's caches, which have one for each hidden unit."""
         return max(_LEAST_CACHE, int(self["d_model"]))
-
-    @property
-    def encoder_layer(self) -> EncoderLayer:
-        """The blocks of a layer of the encoder."""
-        return encoder_layer(self["d_model"], self["encoder_attention_heads"], self["encoder_ffn_dim"])
 
     @property
     def self_attention(self) -> Projections:
@@ -103,7 +98,7 @@ class WhisperConfig(KeyValues):
         ):
             specs.append(table_spec(role, name, (rows, hidden)))
         for layer in range(self["encoder_layers"]):
-            specs += specs_of(self.encoder_layer.weights(), TENSORS, profile, layer)
+            specs += specs_of(self.layer.weights(), TENSORS, profile, layer)
         specs += specs_of(norm_weights(roles.ENCODER_NORM, hidden), TENSORS, profile, None)
         for layer in range(self["decoder_layers"]):
             weights = (*self.self_attention.weights(), *self.cross_attention.weights(), *self.decoder_mlp.weights())

@@ -51,7 +51,7 @@ def encoder_graph(
     x = builder.rows_of_sound(mel, config["d_model"])
     x = builder.repeated("Add", "encoder.embedded", x, builder.weight(roles.ENCODER_POSITIONS.name))
     for layer in range(config["encoder_layers"]):
-        x = config.encoder_layer.lower(builder, x, layer)
+        x = config.layer.lower(builder, x, layer)
     x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
     outputs = []
     for layer in range(config["decoder_layers"]):
