@@ -31,7 +31,7 @@ from ..model_config import ModelConfig
 from ..weights import roles
 from ..weights.spec import LinearSpec, VectorSpec
 from .encoder import encoder_graph
-from .graph_inputs import mask_columns
+from .graph_inputs import cached_layers, mask_columns
 from .options import CompileOptions
 from .parts import OtherGraphs
 from .prepare import PreparedModel
@@ -53,12 +53,14 @@ class Assistant:
         caches: Shapes of keys and of values, of each kind.
         context: Rows of the caches.
         columns: Of the mask of layers with a window: cache rows, the last one that of the token itself.
+        shared: Which caches of the model these are, of those that it has.
     """
 
     config: ModelConfig
     caches: Sequence[tuple[int, ...]]
     context: int
     columns: int
+    shared: Sequence[int]
 
     @property
     def row(self) -> int:
@@ -157,11 +159,13 @@ def prepare_assistant(options: CompileOptions, target: PreparedModel, family: Fa
             "assistant of this model"
         )
     verified = mask_columns(target.config, options.verify_tokens or 1, context)[0]
+    caches = _caches_of(target.config, context)
     assistant = Assistant(
         config=family.read(config_of(folder)),
-        caches=_caches_of(target.config, context),
+        caches=[shape for _, shape in caches],
         context=context,
         columns=min(verified + 1, context),
+        shared=[place for place, _ in caches],
     )
     _check_fit(folder, assistant, target)
     quant = options.draft_quant or options.quant
@@ -171,23 +175,30 @@ def prepare_assistant(options: CompileOptions, target: PreparedModel, family: Fa
             f"--draft-quant {quant}: an assistant reads the model's caches, which are {target.profile.tensor_dtype}, "
             f"not {profile.tensor_dtype}"
         )
-    message = {"model_type": family.model_type, "quant": profile.quant, "context_length": context}
+    message = {
+        "model_type": family.model_type,
+        "quant": profile.quant,
+        "context_length": context,
+        "sliding_window": assistant.config.mask_window or context,
+        "shared_caches": assistant.shared,
+    }
     own = replace(options, checkpoint=folder)
     return encoder_graph(f"{target.name}_{ASSISTANT}", own, profile, assistant, assistant.specs(profile), message)
 
 
-def _caches_of(config: ModelConfig, context: int) -> list[tuple[int, ...]]:
-    """Shapes of the caches of the last layer with a window that has some, and of the last one without."""
-    shapes: dict[bool, tuple[int, ...]] = {}
-    for layer, window in enumerate(config.windows):
-        for block in config.blocks(layer):
-            if isinstance(block, Attention) and block.has_cache:
-                shapes[window is None] = block.cache_shape(config, config.num_kv_heads, context)
-    if len(shapes) < len(_KINDS):
+def _caches_of(config: ModelConfig, context: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Places among those of the model, and shapes, of caches of the last layer with a window and of the last without.
+
+    Layers without caches of their own do not count.
+    """
+    last: dict[bool, tuple[int, tuple[int, ...]]] = {}
+    for place, (layer, block) in enumerate(cached_layers(config, range(config.num_layers)).items()):
+        last[config.windows[layer] is None] = place, block.cache_shape(config, config.num_kv_heads, context)
+    if len(last) < len(_KINDS):
         raise CompileError(
             "--draft: an assistant reads caches of a layer with a window and of one without; this model has one kind"
         )
-    return [shapes[False], shapes[True]]
+    return [last[False], last[True]]
 
 
 def _check_fit(folder: Path, assistant: Assistant, target: PreparedModel) -> None:

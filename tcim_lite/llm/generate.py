@@ -18,7 +18,7 @@ import numpy as np
 from .carried import carried_of, clear_carried, gives_each_state
 from .generation_defaults import GenerationDefaults
 from .masks import Masks
-from .ports import check_decode, lanes_of, tokens_of
+from .ports import check_decode, hidden_of_verify, lanes_of, tokens_of
 from .prompt import check_prompt, common_prefix, context_length, last_logits, prefill, run_graph
 from .sampling import Sampler
 from .step_states import StepStates
@@ -162,7 +162,7 @@ class Generator(LanguageModel):
     Args:
         prefill: Module of a prefill graph of one slot.
         decode: Module of the same package, its caches bound to those of `prefill`. Of a package with multi-token
-            prediction it takes several tokens a run; here it takes one.
+            prediction or an assistant it takes several tokens a run; here it takes one.
         embedding: [V, H] table; row i is what token i looks like to the graph.
         defaults: As in `LanguageModel`.
 
@@ -180,7 +180,8 @@ class Generator(LanguageModel):
         if slots != 1:
             raise ValueError(f"the decode graph has {slots} batch slots, Generator drives one; compile with --batch 1")
         self._step_states = StepStates(decode, [carried_of(prefill)]) if gives_each_state(decode) else None
-        if self._step_states is None:
+        self._verifies = self._step_states is not None or bool(hidden_of_verify(decode))
+        if not self._verifies:
             check_decode(decode)
         self._masks = Masks(decode)
         decode.set_input(self._lane.current, np.array([1], np.int32))  # set once: inputs keep their value
@@ -205,6 +206,7 @@ class Generator(LanguageModel):
         self._go_on(position, 1)
         if self._step_states is not None:
             self._step_states.bind(0, position)
+        if self._verifies:
             rows = np.zeros((1, tokens_of(self._decode), self._embedding.shape[1]), self._embedding.dtype)
             rows[0, 0] = self._embedding[token]
             return last_logits(run_graph(self._decode, rows, position, 1), 1)

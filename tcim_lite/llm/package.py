@@ -19,6 +19,7 @@ _HIDDEN_STATES = "hidden_states"  # output 0 of graphs without a head
 # What graph() may be asked for, and the option of `tcim-lite compile` that makes it.
 _MADE_BY = {
     r"verify\.hmm": "--verify-length T",
+    r"assistant\.hmm": "--draft of an assistant",
     r"(prefill|decode)_draft\.hmm": "--draft HF_DIR or --draft-layers K",
     r"(prefill|decode)_mtp\.hmm": "--mtp",
     r"(prefill|decode)_mtp\.hmms": "--mtp and --ndevice N",

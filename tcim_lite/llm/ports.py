@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 _FEWEST = 2  # inputs of a slot: its lengths
+_LAST_HIDDEN = "last_hidden_state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,12 @@ def tokens_of(module: Any) -> int:
     """How many tokens of a sequence a run of an LLM graph takes, T."""
     length: int = module.get_input_info(module.get_input_name(0)).shape[1]
     return length
+
+
+def hidden_of_verify(module: Any) -> str:
+    """The output from which an assistant guesses, of a decode graph that verifies its guesses; else nothing."""
+    results = (module.get_output_name(i) for i in range(module.get_num_outputs()))
+    return _LAST_HIDDEN if _LAST_HIDDEN in results and tokens_of(module) > 1 else ""
 
 
 def check_decode(module: Any) -> None:

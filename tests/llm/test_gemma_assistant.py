@@ -9,6 +9,8 @@ from test_gemma import EXPERTS, GEMMA4, KEYS_ARE_VALUES, bound_of, local_mask, r
 from test_oracle import assert_close, random_weights
 
 import tcim_lite.runtime as rt
+from tcim_lite.llm.engine import Slots
+from tcim_lite.llm.engine.assistant import Assistant
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.families import FAMILIES
 
@@ -78,6 +80,7 @@ class Program:
     """The vendor's: inputs by their places, masks of the last tokens, positions that go on with the guesses."""
 
     def __init__(self, package):
+        self.package = package
         manager = rt.WeightManager(0)
         self.prefill = rt.load(package.prefill_path, option=rt.Option(manager))
         caches = [name for name in names(self.prefill) if "cache" in name]
@@ -180,6 +183,30 @@ def test_guesses_follow_those_of_transformers(models, program, past):
         want = guessed.last_hidden_state
         assert_close(hidden[0], want[0].numpy(), bound, f"hidden state of guess {step}")
         token = int(guessed.logits.argmax())
+
+
+@pytest.mark.parametrize("past", [3, 60])
+def test_the_engine_guesses_as_transformers(models, program, past):
+    """All guesses of a round stand at one position."""
+    _, model, assistant = models
+    slots = Slots.open(program.package)
+    guide = Assistant.open(program.package, slots)
+    guide.margin = 0
+    text = tokens_of(past + 1)
+    for begin in range(0, past, P):
+        slots.prefill(0, text[:past][begin : begin + P])
+    with torch.no_grad():
+        out = model(torch.tensor([text[:past]]), output_hidden_states=True, return_shared_kv_states=True)
+        hidden, shared = out.hidden_states[-1][:, -1:], out.shared_kv_states
+        shared["sliding_attention"] = tuple(part[:, :, -WINDOW:] for part in shared["sliding_attention"])
+        wanted = []
+        for _ in range(T - 1):
+            embedded = model.get_input_embeddings()(torch.tensor([[[*text, *wanted][-1]]]))
+            row, place = torch.cat([embedded, hidden], -1), torch.tensor([[past]])
+            guessed = assistant(inputs_embeds=row, position_ids=place, shared_kv_states=shared, use_cache=False)
+            hidden = guessed.last_hidden_state
+            wanted.append(int(guessed.logits.argmax()))
+    assert guide.propose(text, T - 1) == wanted
 
 
 def test_answers_are_those_of_the_model_alone(models, program):

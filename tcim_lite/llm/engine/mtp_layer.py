@@ -12,7 +12,7 @@ import tcim_lite.runtime as tcim
 
 from ..package import Package
 from ..prompt import last_logits
-from ..sampling import greedy_token, is_sure
+from .guesses import greedy_guesses
 from .slots import POST_NORM_HIDDEN, Slots
 
 _CACHES = ("past_key_cache", "past_value_cache")
@@ -94,12 +94,13 @@ class MtpLayer:
             return []
         shown.end = known
         logits, hidden = self._take(shown, text[shown.begin + 1 :])
-        proposed = [greedy_token(logits)]
-        while len(proposed) < count and is_sure(logits, self.margin):
-            row = known + len(proposed) - 1
-            logits, hidden = self._run(shown.decode, proposed[-1:], hidden, row)
-            proposed.append(greedy_token(logits))
-        return proposed
+
+        def after(token: int, guesses: int) -> np.ndarray:
+            nonlocal hidden
+            logits, hidden = self._run(shown.decode, [token], hidden, known + guesses - 1)
+            return logits
+
+        return greedy_guesses(logits, count, self.margin, after)
 
     def _take(self, text: _Text, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Writes the rows of `tokens`, each with the state before it; the logits [V] and the state [1, H] after all."""

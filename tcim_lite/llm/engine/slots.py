@@ -29,7 +29,7 @@ import numpy as np
 import tcim_lite.runtime as tcim
 
 from ..package import Package
-from ..ports import check_decode
+from ..ports import check_decode, hidden_of_verify
 from ..prompt import last_logits
 from ..sampling import largest
 from .slot_rows import SlotRows
@@ -57,11 +57,12 @@ class Slots(SlotRows):
         gives_largest: The decode graph also returns the id of each slot's largest logit (`compile --argmax`).
         vocab_size: V.
         row_bytes: Of one token in all caches of a slot.
-        decodes_by_verify: A token is appended by the verify graph, because the package has multi-token prediction and
-            one slot.
-        gives_hidden: The package has multi-token prediction.
+        decodes_by_verify: A token is appended by the verify graph, because the package has multi-token prediction or an
+            assistant, and one slot.
+        hidden_output: The output with the hidden states from which these guess; empty without them.
         on_hidden: Called after a run of such a package, for each slot at work: its number, its tokens before the run,
-            those of the run, the hidden states after each, [tokens, H], and whether they are a prompt's. May be set.
+            those of the run, the hidden states after each or after the last, [tokens or 1, H], and whether they are a
+            prompt's. May be set.
         managers: Of the weights, one for each stage, and `devices`; what `open` used.
 
     Raises:
@@ -87,13 +88,13 @@ class Slots(SlotRows):
         self.gives_largest = "token_id" in last.outputs
         on_cpu = (os.environ.get("TCIM_LITE_DEVICE") or "cpu") == "cpu"
         on_cpu &= (os.environ.get("TCIM_LITE_CLOCK") or "off") == "off"
-        self.gives_hidden = POST_NORM_HIDDEN in last.outputs
+        self.hidden_output = POST_NORM_HIDDEN if POST_NORM_HIDDEN in last.outputs else hidden_of_verify(last.decode)
         self.alone_by_prefill = on_cpu and batches[0] > 1 and not self.all_logits
         caches = [cache for stage in self.stages for cache in stage.caches[0]]
         self.row_bytes = sum(cache.mem_size for cache in caches) // self.context_length
         self.decodes_by_verify = any(stage.decodes_by_verify for stage in self.stages)
         if self.decodes_by_verify:
-            if not self.carries:  # a verify graph in place of a decode graph
+            if not self.hidden_output:  # a verify graph in place of a decode graph
                 check_decode(last.decode)
             for stage in self.stages:
                 stage.verify = stage.decode
@@ -195,7 +196,7 @@ class Slots(SlotRows):
         if graph == "verify":
             self._verified = slot
         if self.on_hidden is not None:
-            hidden = getattr(self.stages[-1], graph).get_output(POST_NORM_HIDDEN).numpy()[0, : len(tokens)]
+            hidden = getattr(self.stages[-1], graph).get_output(self.hidden_output).numpy()[0, : len(tokens)]
             self.on_hidden(slot, len(held), tokens, hidden, graph == "prefill")
         held.extend(tokens)
         self._seen[slot] = len(held)
@@ -289,7 +290,7 @@ class Slots(SlotRows):
         for stage in self.stages:
             rows = stage.run_decode(rows, lengths, tokens, output if stage is self.stages[-1] else None)
         if self.on_hidden is not None:
-            hidden = self.stages[-1].decoded(POST_NORM_HIDDEN)
+            hidden = self.stages[-1].decoded(self.hidden_output)
             for slot, token in tokens.items():
                 self.on_hidden(slot, len(self.tokens[slot]), [token], hidden[slot], False)
         for slot, token in tokens.items():

@@ -17,10 +17,11 @@ from ..generate import Generator
 from ..kv_cache import load_pair
 from ..package import Package
 from ..prompt import common_prefix
-from ..sampling import greedy_token, is_sure
+from .assistant import Assistant
+from .guesses import greedy_guesses
 from .mtp_layer import MtpLayer
 from .request import Request
-from .slots import Slots
+from .slots import POST_NORM_HIDDEN, Slots
 
 Speculate = Literal["off", "auto", "lookup", "draft"]
 
@@ -96,12 +97,12 @@ class DraftModel:
             for place in range(held, len(text)):
                 logits = model.decode(text[place], place)
         model.cached_tokens = text
-        proposed = [greedy_token(logits)]
-        while len(proposed) < count and is_sure(logits, self.margin):
-            logits = model.decode(proposed[-1], len(model.cached_tokens))
-            model.cached_tokens.append(proposed[-1])
-            proposed.append(greedy_token(logits))
-        return proposed
+
+        def after(token: int, guesses: int) -> np.ndarray:
+            model.cached_tokens.append(token)
+            return model.decode(token, len(model.cached_tokens) - 1)
+
+        return greedy_guesses(logits, count, self.margin, after)
 
 
 def guess(drafter: Drafter, request: Request, slots: Slots) -> list[int]:
@@ -120,23 +121,23 @@ def drafter_for(
 
     Args:
         package: With a verify graph, but for "off" and "auto".
-        speculate: "lookup" for `PromptLookup`; "draft" for the package's draft model, or its layer of multi-token
-            prediction; "auto" for these where there are any, lookup where there is a verify graph alone, and none
-            otherwise; "off" for none.
+        speculate: "lookup" for `PromptLookup`; "draft" for the package's draft model, its layer of multi-token
+            prediction, or its assistant; "auto" for these where there are any, lookup where there is a verify graph
+            alone, and none otherwise; "off" for none.
         vocab_size: V of the package's graphs.
         device: For the draft model.
-        slots: What the layer of multi-token prediction guesses for.
+        slots: What the layer of multi-token prediction or the assistant guesses for.
 
     Raises:
         FileNotFoundError: The package lacks the graphs; the message names the compile option that makes them.
         ValueError: Another word, or a draft model with another vocabulary.
     """
-    of_layer = slots if slots is not None and slots.gives_hidden else None
-    has_verify = of_layer is not None or package.has("verify.hmm") or package.has("verify.hmms")
+    guided = slots if slots is not None and slots.hidden_output else None
+    has_verify = guided is not None or package.has("verify.hmm") or package.has("verify.hmms")
     if speculate == "auto":
-        if not has_verify or (of_layer is not None and of_layer.verify_length < 2):
+        if not has_verify or (guided is not None and guided.verify_length < 2):
             return None
-        speculate = "draft" if of_layer is not None or package.has_draft else "lookup"
+        speculate = "draft" if guided is not None or package.has_draft else "lookup"
     if speculate == "off":
         return None
     if speculate not in ("lookup", "draft"):
@@ -146,8 +147,9 @@ def drafter_for(
         package.graph("decode_mtp.hmm" if slots is not None and slots.carries else "verify.hmm")
     if speculate == "lookup":
         return PromptLookup()
-    if of_layer is not None:
-        return MtpLayer.open(package, of_layer)
+    if guided is not None:
+        guide = MtpLayer if guided.hidden_output == POST_NORM_HIDDEN else Assistant
+        return guide.open(package, guided)
     draft = DraftModel.open(package, device)
     if draft.model.vocab_size != vocab_size:
         raise ValueError(
