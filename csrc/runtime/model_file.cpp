@@ -1,7 +1,6 @@
 #include "runtime/model_file.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +15,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "runtime/crc_combine.h"
+#include "runtime/missing_model.h"
 
 namespace tcim_lite {
 namespace {
@@ -46,17 +46,6 @@ struct Piece {
   std::span<const std::byte> bytes;
   uint32_t crc = 0;
 };
-
-// For a program that asks for x.hmms where the package has x.hmm, or the reverse: a compile option makes the other one.
-void refuse_when_only_the_twin_exists(const std::string& path) {
-  const bool several = path.ends_with(".hmms");
-  if (!several && !path.ends_with(".hmm")) return;
-  const std::string twin = several ? path.substr(0, path.size() - 1) : path + "s";
-  if (access(twin.c_str(), F_OK) != 0) return;
-  fail(ErrorCode::Format, path, ": cannot be read (No such file or directory); there is ", twin, ", the model for ",
-       several ? "one device: load that, or compile with --ndevice N"
-               : "several devices: load that, or compile without --no-single-device");
-}
 
 // The model in errors of the format: a wrong size of a part looks like a damaged file.
 std::string part_of(const std::string& label, uint64_t offset, uint64_t size) {
@@ -99,7 +88,7 @@ std::shared_ptr<const ModelFile> ModelFile::open(const std::string& path, uint64
       if (auto file = found->second.open.lock(); file != nullptr && file->folder_ == folder_of(path)) return file;
     }
   } else if (errno == ENOENT) {
-    refuse_when_only_the_twin_exists(path);
+    refuse_missing_model(path);
   }
   std::shared_ptr<ModelFile> file(new ModelFile(path, hmm::map_file(path, offset, size), part_of(path, offset, size)));
   file->folder_ = folder_of(path);
