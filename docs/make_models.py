@@ -13,7 +13,7 @@ from tcim_lite.models.common.rope import ROPE_TYPES
 from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
 from tcim_lite.models.model_config import ModelConfig
-from tcim_lite.models.speech import SPEECH_MODELS
+from tcim_lite.models.own_graphs import MODELS
 from tcim_lite.models.weights.spec import LinearSpec
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
@@ -27,9 +27,9 @@ INTRODUCTION = """# Models
 """
 
 REST = """
-Whisper, Qwen3-TTS, MiniCPM-o and Fun-Audio-Chat have the graphs that [speech.md](speech.md) lists. **All other families
-have** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages, `.hmms` for several devices,
-`--position-ids` and every `--quant`, except:
+Whisper, Qwen3-TTS, MiniCPM-o and Fun-Audio-Chat have the graphs that [speech.md](speech.md) lists, π0.5 those of
+[policies.md](policies.md). **All other families have** prefill, decode, batch decode, verify, all-logits and draft
+graphs, pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`, except:
 
 - Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](vision.md#three-positions), so they have
   no `--position-ids`, and no batch decode unless they have linear attention.
@@ -62,6 +62,7 @@ These tests take the families from the records:
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
 | Qwen3-Omni, against transformers | `llm/test_qwen3_omni.py` |
 | MiniCPM-o, Fun-Audio-Chat, against transformers and PyTorch | `llm/test_minicpmo.py`, `llm/test_funaudiochat*.py` |
+| π0.5, against transformers and PyTorch | `llm/test_pi05.py` |
 | forced aligner, GLM-ASR, against transformers | `llm/test_forced_aligner.py`, `llm/test_glm_asr.py` |
 | text to speech, against Qwen3 and Qwen3-Omni in transformers | `llm/test_qwen3_tts.py` |
 | its codec and what Base hears a voice with, against PyTorch and Mimi of transformers | `onnx/test_qwen3_tts_*.py` |
@@ -110,7 +111,7 @@ def page() -> str:
         rows.append(
             f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {vision} | {gguf} | yes |"
         )
-    for part in SPEECH_MODELS.values():
+    for part in {record.model_type: record for record in MODELS.values()}.values():
         rows.append(f"| {part.title} | `{part.model_type}` | {part.models} | {part.has} | {part.images} | no | no |")
     sizes = [f"| shape | family | {' | '.join(QUANTS)} |", "|---|---|" + "---|" * len(QUANTS)]
     for folder in sorted(SHAPES.iterdir()):

@@ -36,6 +36,7 @@ class Port:
         "v_cache",
         "conv_state",
         "recurrent_state",
+        "condition",
         "head_number",
         "head_mask",
         "role_mask",
@@ -62,11 +63,13 @@ class Contract:
         axes: Then, in every graph, the positions of the tokens along time, height and width: three inputs [T], or one
             [3, 1, T]; empty for a family whose tokens are in a row.
         per_slot: Then, for each batch slot, these,
+        condition: and of a model with a `condition_size` this one, of which norms are made, [1, size],
         positions: with `--position-ids` this one, [1, T],
         masks: or with `--masks` these, [1, 1, T, S] of layers with a sliding window, and of the others where the family
             has such a one; empty for a family without mask inputs,
         local_mask: in every other graph this one of the former alone; None for a family whose graphs take none then,
         row_mask: and this one of all layers, [1, 1, 1, C], which alone says what all tokens of a run see,
+        seen_mask: or this one of all layers, [1, 1, T, C], which alone says what each token sees,
         extra_mask: or this one, [1, 1, T, C], which hides more than the lengths do,
         flat_mask: which is [T, C] then,
         layer_inputs: and this one of a model whose layers have inputs of their own, [1, T, layers, size],
@@ -93,9 +96,11 @@ class Contract:
     flat_logits: bool = False
     axes: tuple[Port, ...] = ()
     deepstack: Port | None = None
+    condition: Port | None = None
     masks: tuple[Port, ...] = ()
     local_mask: Port | None = None
     row_mask: Port | None = None
+    seen_mask: Port | None = None
     extra_mask: Port | None = None
     flat_mask: bool = False
     layer_inputs: Port | None = None

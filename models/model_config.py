@@ -75,7 +75,7 @@ class ModelConfig:
     row which a Linear makes, for the head, of what the final norm gives; `classes` are those of a head that does not
     name the next token; graphs also return the hidden states behind `hidden_after` layers, or for 0 the row of their
     input that the logits are of; rows of the input are made of rows of `source_size` numbers or handed over
-    (`blocks/mixed_input.py`).
+    (`blocks/mixed_input.py`); norms of hidden states are made of `condition_size` numbers that each run takes.
     """
 
     family: Family
@@ -110,6 +110,7 @@ class ModelConfig:
     hidden_after: int | None = None
     speaker_size: int | None = None
     source_size: int | None = None
+    condition_size: int | None = None
 
     @property
     def table_shape(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from ..common.errors import CompileError
 from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from ..weights import roles
+from .conditioned import lower_norm, lower_residual, norm_weights
 from .part import GraphPart
 from .weights import Weight
 
@@ -78,7 +79,7 @@ class Attention:
                 f"{_MAX_SHARING} for each KV head"
             )
         q_rows, kv_rows = heads * head_dim, kv_heads * head_dim
-        yield Weight(roles.ATTENTION_NORM, (hidden,))
+        yield from norm_weights(config, roles.ATTENTION_NORM)
         if self.values == "keys":
             yield Weight(roles.QK, (q_rows, kv_rows), hidden)
         elif self.values == "shared":
@@ -119,7 +120,7 @@ class Attention:
         """
         builder, config, shard = part.builder, part.config, part.shard
         here = f"layers.{layer}.attn"
-        normed = part.norm_of_hidden(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
+        normed, residual_gate = lower_norm(part, f"{here}.norm", x, roles.ATTENTION_NORM, layer)
         projection = {"own": roles.QKV, "keys": roles.QK, "shared": roles.Q}[self.values]
         qkv = part.linear(f"{here}.qkv", normed, projection, layer, roles.QKV_BIAS if self.qkv_bias else None)
         mixed = _Mixed(block=self, part=part, layer=layer, here=here, qkv=qkv).lower()
@@ -139,7 +140,7 @@ class Attention:
         )
         if self.out_norm:
             out = part.norm(f"{here}.out_norm", out, roles.ATTENTION_OUT_NORM, layer)
-        return builder.add(residual, x, out)
+        return lower_residual(part, residual, x, out, residual_gate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,4 +242,7 @@ class _Mixed:
 def unit_norms(config: ModelConfig) -> set[int]:
     """Returns the lengths of norms without a weight of their own."""
     blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
-    return {block.head_dim or config.head_dim for block in blocks if isinstance(block, Attention) and block.unit_values}
+    heads = {
+        block.head_dim or config.head_dim for block in blocks if isinstance(block, Attention) and block.unit_values
+    }
+    return heads if config.condition_size is None else heads | {config.hidden_size}

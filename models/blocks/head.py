@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from ..weights import roles
+from .conditioned import norm_weights
 from .mixed_input import lower_mixed_input, mixed_input_weights
 from .part import GraphPart
 from .weights import Weight
@@ -27,7 +28,7 @@ def head_weights(config: ModelConfig, *, head: bool = True, norm: bool = True) -
     """Yields those of the final norm and the head, as far as there are any, in the order of use."""
     scale = config.logit_scale / (config.logit_cap or 1.0)
     if norm:
-        yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=scale if head else 1.0)
+        yield from norm_weights(config, roles.FINAL_NORM, scale if head else 1.0)
     if head and config.output_size is not None:
         yield Weight(roles.OUTPUT_PROJECTION, (config.output_size,), config.hidden_size)
     if head:

@@ -9,6 +9,7 @@ from ..graphs.builder import Gelu
 from ..graphs.values import Ref
 from ..model_config import ModelConfig, padded_rows
 from ..weights import roles
+from .conditioned import lower_norm, lower_residual, norm_weights
 from .part import GraphPart
 from .weights import Weight
 
@@ -32,7 +33,7 @@ class Mlp:
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
         hidden, inner = config.hidden_size, self.inner or config.intermediate_size
-        yield Weight(roles.MLP_NORM, (hidden,))
+        yield from norm_weights(config, roles.MLP_NORM)
         yield Weight(roles.GATE_UP, (inner, inner), hidden)
         if self.bias:
             yield Weight(roles.GATE_UP_BIAS, (inner, inner))
@@ -46,7 +47,7 @@ class Mlp:
         """Adds the block to a graph; arguments as `Attention.lower`. Returns what has the shape of `x`."""
         builder, config, shard = part.builder, part.config, part.shard
         here = f"layers.{layer}.mlp"
-        normed = part.norm_of_hidden(f"{here}.norm", x, roles.MLP_NORM, layer)
+        normed, gate = lower_norm(part, f"{here}.norm", x, roles.MLP_NORM, layer)
         bias = roles.GATE_UP_BIAS if self.bias else None
         gate_up = part.linear(f"{here}.gate_up", normed, roles.GATE_UP, layer, bias)
         product = part.whole(
@@ -64,4 +65,4 @@ class Mlp:
         )
         if self.out_norm:
             out = part.norm(f"{here}.out_norm", out, roles.MLP_OUT_NORM, layer)
-        return builder.add(residual, x, out)
+        return lower_residual(part, residual, x, out, gate)

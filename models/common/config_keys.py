@@ -15,7 +15,7 @@ _LAYER = re.compile("[0-9]{1,8}")
 _MAX_SIZE = 1 << 24
 _MAX_LAYERS = 1 << 12  # or experts: each has tensors of its own
 
-_Value: TypeAlias = "int | float | bool | tuple[int, ...] | tuple[str, ...] | Mapping[int, Any]"
+_Value: TypeAlias = "int | float | bool | str | tuple[int, ...] | tuple[str, ...] | Mapping[int, Any]"
 # A value, or a function of the keys that were read before.
 Default: TypeAlias = "_Value | Callable[[Mapping[str, Any]], _Value] | None"
 

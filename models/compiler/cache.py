@@ -83,11 +83,11 @@ def cached_package(
 
 def fitting(checkpoint: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns those of `options`, which nobody asked for, that a checkpoint takes."""
-    from ..speech import speech_model_of  # uses parts of this package
+    from ..own_graphs import own_graphs_of  # uses parts of this package
 
     lacks = {"mtp"}
     try:
-        if speech_model_of(checkpoint) is not None:
+        if own_graphs_of(checkpoint) is not None:
             return {}
         if not is_gguf(checkpoint):
             config = read_config(config_of(checkpoint))

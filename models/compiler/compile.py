@@ -53,9 +53,10 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             should be tied and is not, tensors without a place in the graph.
     """
     # They use parts of this package.
-    from ..speech import NETWORKS, prepare_voice, speech_model_of
+    from ..own_graphs import own_graphs_of
+    from ..speech import NETWORKS, prepare_voice
 
-    if (own := speech_model_of(options.checkpoint)) is not None:
+    if (own := own_graphs_of(options.checkpoint)) is not None:
         return own.compile(options, progress=progress)
     options.check_lengths()
     assistant = assistant_in(options)

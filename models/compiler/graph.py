@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
+from ..blocks.conditioned import lower_norm
 from ..blocks.head import lower_head, lower_input, lower_speaker
 from ..blocks.mtp import POST_NORM_HIDDEN
 from ..blocks.part import GraphPart
@@ -44,6 +45,7 @@ def build_graph(
     given = inputs.of_rows()
     slots = [inputs.slot(slot) for slot in range(spec.batch)]
     number = inputs.head_number()
+    condition = slots[0].condition
     # Of one token, that token is the live row.
     live_rows = slots[0].current if spec.tokens > 1 else None
     part = GraphPart(
@@ -55,6 +57,7 @@ def build_graph(
         cached_layers=list(cached_layers(config, layers)),
         kept_row=None if spec.all_logits or config.speaker_size else live_rows,
         tables=lower_tables(builder, slots) if config.family.contract.axes else None,
+        condition=None if condition is None else builder.reshape("condition", condition, (1, *condition.shape)),
     )
     x, kept = _lower_layers(part, spec, x, given)
     if layers.stop < config.num_layers:
@@ -65,8 +68,9 @@ def build_graph(
     if spec.argmax:
         logits = next(iter(outputs))
         outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))
-    # What mixes rows of the input computes them all.
-    return builder.build(outputs, live_rows=None if config.source_size is not None else live_rows)
+    # What mixes rows of the input computes them all; a condition is of no row.
+    whole = config.source_size is not None or config.condition_size is not None
+    return builder.build(outputs, live_rows=None if whole else live_rows)
 
 
 def split_of(part: Graph) -> Split:
@@ -128,11 +132,11 @@ def _lower_end(
     name = {None: config.family.contract.hidden, "assisted": _LAST_HIDDEN}.get(spec.mtp, POST_NORM_HIDDEN)
     apart = spec.mtp == "assisted" and config.logit_cap is not None  # the norm before the head divides by the cap
     if spec.hidden_states is not None:
-        name = HIDDEN_STATES
+        name = config.family.contract.hidden or HIDDEN_STATES
     if config.speaker_size:
         name = ""
     normed = "final_norm" if apart else name or "final_norm"
-    hidden = part.norm_of_hidden(normed, x, roles.FINAL_NORM) if spec.has_norm else x
+    hidden = lower_norm(part, normed, x, roles.FINAL_NORM)[0] if spec.has_norm else x
     outputs: dict[Ref, Role | None] = {hidden: Role("hidden")}
     if spec.hidden_states is None:
         read = hidden

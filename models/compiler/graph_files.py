@@ -25,11 +25,11 @@ from .prepare import PreparedModel
 _OF_VISION = r"(_m\d+|_\d+x|(_\d+)(x\d+){1,2})"
 
 
-def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
+def owned_files(name: str, networks: Sequence[str] = (), others: Sequence[str] = ()) -> re.Pattern[str]:
     """Returns what matches the name of every graph and weights file that a package called `name` may have.
 
     `networks`, and language models beside the package's own, are what only packages of this kind have: in others a file
-    of such a name is the user's.
+    of such a name is the user's. `others` are whole names, of packages whose files have fixed ones.
     """
     stage = "_(prefill|decode|verify)"
     # NAME_draft_prefill.hmm and NAME_encoder.hmm are how earlier versions called NAME_prefill_draft.hmm and
@@ -40,7 +40,8 @@ def owned_files(name: str, networks: Sequence[str] = ()) -> re.Pattern[str]:
     )
     graphs = "|".join([graphs, *(rf"_{network}(_prefill|_decode)?\.hmm" for network in networks)])
     parts = "|".join(["draft|visual|encoder?|audio", *networks])
-    return re.compile(rf"{re.escape(name)}({graphs}|(_({parts}))?\.hmw)")
+    named = rf"{re.escape(name)}({graphs}|(_({parts}))?\.hmw)"
+    return re.compile("|".join([named, *map(re.escape, others)]))
 
 
 def check_neighbours(output: Path, name: str) -> None:

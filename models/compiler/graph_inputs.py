@@ -107,6 +107,10 @@ class GraphInputs:
         axis_shape = (tokens,) if len(contract.axes) > 1 else (3, 1, tokens)
         axes = tuple(self._add(add, port, axis_shape, slot, dtype="int32") for port in contract.axes)
         lengths = {port.role: self._add(add, port, (1,), slot, dtype="int32") for port in contract.per_slot}
+        condition = None
+        if self.config.condition_size is not None:
+            assert contract.condition is not None
+            condition = self._add(add, contract.condition, (1, self.config.condition_size), slot)
         positions = None
         if self.spec.position_ids:
             positions = self._add(add, contract.positions, (1, tokens), slot, dtype="int32")
@@ -131,6 +135,7 @@ class GraphInputs:
             current=lengths["current_length"],
             positions=positions,
             masks=masks,
+            condition=condition,
             layer_inputs=layer_inputs,
             axes=axes,
             deepstack=deepstack,
@@ -155,6 +160,8 @@ class GraphInputs:
                 masks[index] = self._add(add, port, (1, 1, tokens, columns[index]), slot)
         if contract.row_mask is not None:
             masks[1] = self._add(add, contract.row_mask, (1, 1, 1, self.context), slot)
+        if contract.seen_mask is not None:
+            masks[1] = self._add(add, contract.seen_mask, (1, 1, tokens, self.context), slot)
         if contract.extra_mask is not None:
             ahead = () if contract.flat_mask else (1, 1)
             masks[0] = masks[1] = self._add(add, contract.extra_mask, (*ahead, tokens, self.context), slot)

@@ -141,7 +141,8 @@ def prepare(
         graphs=graphs,
         shards=shards_of(config, options.ndevice) if options.ndevice > 1 else [],
     )
-    tables = [embedding_spec(config), *([layer_table_spec(config)] if config.layer_inputs else [])]
+    tables = [embedding_spec(config)] if EMBEDDING in config.family.tensors else []
+    tables += [layer_table_spec(config)] if config.layer_inputs else []
     model.tensors.check([*model.weights, *tables])
     return model
 

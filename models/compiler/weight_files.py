@@ -87,7 +87,7 @@ def _dense_constants(model: PreparedModel) -> Iterator[tuple[str, NDArray[np.flo
     """What is computed, and stored in the dtype of the graphs' tensors."""
     config = model.config
     yield from rope_tables(config, model.options.context_length)
-    if config.source_size is not None:
+    if config.source_size is not None or config.condition_size is not None:
         yield ONE, np.ones((1, 1, 1), np.float32)
     if config.logit_cap is not None:
         yield LOGIT_CAP, np.array([config.logit_cap], np.float32)

@@ -25,12 +25,16 @@ class Contents:
         source: What it is compiled from, with the files that programs find beside the graphs.
         parts: In the order in which they are written.
         ends: Of names of networks and models that only packages of this kind have, behind `NAME_`.
+        files: Names of files of this kind of package that do not begin with `NAME_`.
+        tokenized: Programs look for its tokenizer beside it.
     """
 
     name: str
     source: Source
     parts: Sequence[Part]
     ends: Sequence[str] = ()
+    files: Sequence[str] = ()
+    tokenized: bool = True
 
 
 def write_package(output: Path, contents: Contents, *, progress: bool) -> CompileResult:
@@ -43,8 +47,8 @@ def write_package(output: Path, contents: Contents, *, progress: bool) -> Compil
         CompileWarning: No tokenizer, values beyond fp16.
     """
     check_neighbours(output, contents.name)
-    with staged_package(output, owned_files(contents.name, contents.ends)) as staging:
-        if not write_host_files(contents.source.host_files, staging):
+    with staged_package(output, owned_files(contents.name, contents.ends, contents.files)) as staging:
+        if not write_host_files(contents.source.host_files, staging) and contents.tokenized:
             warn(
                 f"{contents.source.path} has no tokenizer files; the package works, but programs will not find a "
                 "tokenizer"

@@ -19,7 +19,8 @@ class Slot:
     `carried` has by layer what linear attention takes from the run before, `carried_names` what it is to call what it
     gives to the next, and `carried_on` gets that: of each kind one, or one after each token.
     `masks` are those for layers with a sliding window and for the others; None where the lengths say what a token sees.
-    `layer_inputs` are what layers take of the tokens, [1, T, layers, size].
+    `layer_inputs` are what layers take of the tokens, [1, T, layers, size], and `condition` what norms are made of,
+    [1, size].
     """
 
     valid: Ref
@@ -28,6 +29,7 @@ class Slot:
     keys: tuple[Ref, ...]
     values: tuple[Ref, ...]
     masks: tuple[Ref | None, Ref | None] = (None, None)
+    condition: Ref | None = None
     layer_inputs: Ref | None = None
     axes: tuple[Ref, ...] = ()
     deepstack: Mapping[int, Ref] = field(default_factory=dict)

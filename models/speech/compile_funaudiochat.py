@@ -9,13 +9,13 @@ from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, LinearFile, Part, Table
 from ..compiler.prepare import PreparedModel, prepare, warn_unused
+from ..compiler.record import OwnGraphs
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from ..sounds.funaudiochat import read_chat_sound
 from ..sounds.kind import Encoder
 from ..weights.spec import LinearSpec, VectorSpec
 from .funaudiochat import MODEL_TYPE, SPEAKING, TITLE, UNREAD, group_size, pre_matching, read_codes, read_language
-from .record import SpeechModel
 
 _SOUND, _CODES, _DECODER = "audio_encoder", "audio_tower", "audio_decoder"
 _AUDIO_TABLE = EMBEDDING.with_name("quant_audio_embedding")
@@ -82,7 +82,7 @@ def _decoder(options: CompileOptions, name: str, group: int) -> PreparedModel:
     return prepare(own, part=read_codes)
 
 
-FUN_AUDIO_CHAT = SpeechModel(
+FUN_AUDIO_CHAT = OwnGraphs(
     model_type=MODEL_TYPE,
     title=TITLE,
     models="Fun-Audio-Chat 8B",

@@ -13,6 +13,7 @@ from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
 from ..compiler.prepare import PreparedModel, prepare, warn, warn_unused
+from ..compiler.record import OwnGraphs
 from ..compiler.vision import prepare_tower
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
@@ -24,7 +25,6 @@ from ..weights.speech_roles import TEXT_TOKENS
 from .minicpmo import HEADS, MODEL_TYPE, TITLE, read_language, read_speech, text_table
 from .minicpmo_networks import features_of_codes, mel_of_features, spectrum_of_mel
 from .network import network
-from .record import SpeechModel
 
 _LANGUAGE, _SPEECH, _SOUND = "llm", "tts", "audio"
 _CODES = ("dvae_part1", "dvae_part2")
@@ -95,7 +95,7 @@ def _networks(name: str, checkpoint: Path, dtype: str) -> Iterator[Part]:
     yield network(f"{name}_{_VOCODER}", partial(spectrum_of_mel, Checkpoint(own)), dtype)
 
 
-MINICPM_O = SpeechModel(
+MINICPM_O = OwnGraphs(
     model_type=MODEL_TYPE,
     title=TITLE,
     models="MiniCPM-o 2.6",

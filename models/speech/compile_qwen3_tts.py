@@ -15,6 +15,7 @@ from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import Beside, LanguageGraphs, Part, Table
 from ..compiler.prepare import prepare, warn, warn_unused
+from ..compiler.record import OwnGraphs
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from .codec_config import MODEL_TYPE as CODEC_TYPE
@@ -24,7 +25,6 @@ from .codec_encoder import EncoderConfig, read_sound_encoder, sound_encoder
 from .network import network
 from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read_text_projection, text_table
 from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
-from .record import SpeechModel
 from .speaker_encoder import FRAMES as MEL_FRAMES
 from .speaker_encoder import PREFIX as SPEAKER_PREFIX
 from .speaker_encoder import SpeakerConfig, read_speaker_encoder, speaker_encoder
@@ -112,7 +112,7 @@ def _codec_parts(name: str, dtype: str, codec: CodecConfig) -> Iterator[Part]:
     yield Beside(EMBEDDING.with_name("decode_padding_shapes.json"), json.dumps(lengths, indent=2).encode)
 
 
-QWEN3_TTS = SpeechModel(
+QWEN3_TTS = OwnGraphs(
     model_type=MODEL_TYPE,
     title=TITLE,
     models="Qwen3-TTS 12Hz 0.6B, 1.7B",

@@ -15,11 +15,11 @@ from ..compiler.graph_files import GraphFile
 from ..compiler.options import CompileOptions
 from ..compiler.parts import OtherGraphs
 from ..compiler.prepare import warn_unused
+from ..compiler.record import OwnGraphs
 from ..compiler.source import Source, folder_of
 from ..compiler.write import Contents
 from ..weights.spec import CheckpointTensors, RandomTensors, TensorSource
 from . import whisper_graphs
-from .record import SpeechModel
 from .whisper import MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 
 
@@ -87,7 +87,7 @@ def _message(config: WhisperConfig, profile: Profile, rows: int) -> dict[str, An
     }
 
 
-WHISPER = SpeechModel(
+WHISPER = OwnGraphs(
     model_type=MODEL_TYPE,
     title="Whisper",
     models="Whisper tiny to large-v3-turbo, Distil-Whisper",

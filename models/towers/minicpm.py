@@ -38,7 +38,8 @@ def _named(pairs: Pairs, module: str) -> dict[Role, Tensors]:
     }
 
 
-def _siglip(module: str) -> dict[Role, Tensors]:
+def siglip_tensors(module: str) -> dict[Role, Tensors]:
+    """Where the weights of SigLIP are, in a module."""
     return {
         **_named({(roles.PATCHES, roles.PATCHES_BIAS): "patch_embedding"}, f"{module}.embeddings"),
         roles.POSITIONS: Tensors("plain", (f"{module}.embeddings.position_embedding.weight",)),
@@ -69,7 +70,7 @@ MINICPM_V_4_6 = StripTower(
         Only("drop_vision_last_layer", False),
     ),
     tensors={
-        **_siglip("model.vision_tower"),
+        **siglip_tensors("model.vision_tower"),
         **_merger(
             (
                 (roles.STACK_NORM, roles.STACK_NORM_BIAS),
@@ -106,7 +107,7 @@ MINICPM_V_4_5 = StripTower(
     ),
     outer=(Key("query_num", absent=64), Only("drop_vision_last_layer", False)),
     tensors={
-        **_siglip("vpm"),
+        **siglip_tensors("vpm"),
         **_named(
             {
                 (roles.QUERY_NORM, roles.QUERY_NORM_BIAS): "ln_q",

@@ -101,6 +101,15 @@ OUTPUT_PROJECTION = Role("output_projection", "output_projection.weight", "linea
 HIDDEN_NORM = Role("hidden_norm", "norm.hidden.weight", "norm")  # the final one of hidden states that are an output
 HIDDEN_PROJECTION = Role("hidden_projection", "hidden_projection.weight", "linear")  # of those of an assistant
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
+
+
+def _condition(norm: Role) -> tuple[Role, Role]:
+    """Of a Linear that makes scale, shift and gate of a norm, where an input of the graph says them, and its bias."""
+    name = norm.name.removesuffix(".weight") + ".condition"
+    return Role(f"{norm.id}_condition", f"{name}.weight", "linear"), Role(f"{norm.id}_bias", f"{name}.bias", "bias")
+
+
+CONDITIONS = {norm: _condition(norm) for norm in (ATTENTION_NORM, MLP_NORM, FINAL_NORM)}
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph
 # What makes rows for a model of speech, and the norm of such a row as a vector of length 1.

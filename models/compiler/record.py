@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
-from ..compiler.options import COMMON_OPTIONS, CompileOptions, CompileResult
-from ..compiler.write import Contents, write_package
+from .options import COMMON_OPTIONS, CompileOptions, CompileResult
+from .write import Contents, write_package
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechModel:
+class OwnGraphs:
     """A model whose package is not that of a language model.
 
     Attributes:
