@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -30,7 +31,7 @@ constexpr Ending kStages[] = {{"_prefill_mtp", " --mtp"},
                               {"_decode_mtp", " --mtp"},
                               {"_prefill_draft", " --draft CHECKPOINT"},
                               {"_decode_draft", " --draft CHECKPOINT"},
-                              {"_verify", " --verify-length 5"},
+                              {"_verify", " --verify-length 5"},  // but in stages only with --mtp
                               {"_prefill", ""},
                               {"_decode", ""}};
 // Of the other graphs of a checkpoint.
@@ -102,7 +103,8 @@ std::optional<Wanted> part_of_package(std::string_view stem) {
     for (const std::string_view model : kModels) {
       if (remove_end(name, model)) break;
     }
-    return Wanted{name, concat(stage.option, cut ? " --pipeline 2" : "")};
+    const bool guesses = cut && stage.text == "_verify";
+    return Wanted{name, concat(guesses ? " --mtp --batch 4" : stage.option, cut ? " --pipeline 2" : "")};
   }
   for (const Ending& other : kOthers) {
     std::string_view name = stem;
@@ -114,25 +116,28 @@ std::optional<Wanted> part_of_package(std::string_view stem) {
   return option ? std::optional(Wanted{stem.substr(0, visual), *option}) : std::nullopt;
 }
 
-// What a shell takes as it is.
-bool is_plain(std::string_view text) {
-  return !text.empty() && text.front() != '-' && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == '/' || c == '+';
-  });
+// As a word of a shell; nothing for what would not be shown as it is, or be taken for an option.
+std::optional<std::string> shell_word(std::string_view text) {
+  const auto in_words = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c >= 0x80 || strchr("_-./+,", c) != nullptr;
+  };
+  if (text.empty() || text.front() == '-' ||
+      std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f || c == '\''; })) {
+    return std::nullopt;
+  }
+  return std::all_of(text.begin(), text.end(), in_words) ? std::string(text) : concat("'", text, "'");
 }
 
 std::string what_to_do(const std::string& path, const std::string& folder) {
   std::string_view stem = path;
   stem.remove_prefix(std::min(stem.size(), stem.find_last_of('/') + 1));
   const bool several = remove_end(stem, ".hmms");
-  if ((!several && !remove_end(stem, ".hmm")) || !is_plain(stem) || !is_plain(folder)) return "check the path";
+  const bool is_model = several || remove_end(stem, ".hmm");
   const auto wanted = part_of_package(stem);
-  if (!wanted && !several) {
-    return concat("check the path, or make it: tcim-lite compile NETWORK.onnx -o ", folder, " --name ", stem);
-  }
-  if (!wanted || wanted->package.empty()) return "check the path";
-  return concat("check the path, or make it: tcim-lite compile CHECKPOINT -o ", folder, " --name ", wanted->package,
-                wanted->options, several ? " --ndevice 2" : "");
+  const auto out = shell_word(folder), name = shell_word(wanted ? wanted->package : stem);
+  if (!is_model || !out || !name || (several && !wanted)) return "check the path";
+  return concat("check the path, or make it: tcim-lite compile ", wanted ? "CHECKPOINT" : "NETWORK.onnx", " -o ", *out,
+                " --name ", *name, wanted ? wanted->options : "", several ? " --ndevice 2" : "");
 }
 
 // The models of a folder, sorted; nothing if there is no such folder.

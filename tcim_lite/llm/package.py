@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import glob
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+import tcim_lite.runtime as tcim
+
 from .generation_defaults import GenerationDefaults
 from .token_rows import LAYER_TABLE, TokenRows, layer_table
 
 _DRAFT = "_draft"
 _HIDDEN_STATES = "hidden_states"  # output 0 of graphs without a head
-
-# What graph() may be asked for, and the option of `tcim-lite compile` that makes it.
-_MADE_BY = {
-    r"verify\.hmm": "--verify-length T",
-    r"assistant\.hmm": "--draft of an assistant",
-    r"(prefill|decode)_draft\.hmm": "--draft HF_DIR or --draft-layers K",
-    r"(prefill|decode)_mtp\.hmm": "--mtp",
-    r"(prefill|decode)_mtp\.hmms": "--mtp and --ndevice N",
-    r"(prefill|decode)_part\d+\.hmm": "--pipeline S",
-    r"verify_part\d+\.hmm": "--mtp, --batch B and --pipeline S",
-    r"(prefill|decode)\.hmms": "--ndevice N",
-}
 
 
 @dataclass(frozen=True)
@@ -99,12 +88,14 @@ class Package:
         """Path of a graph that not every package has, `<name>_<kind>`, such as "verify.hmm" or "decode.hmms".
 
         Raises:
-            FileNotFoundError: The package lacks it; the message names the compile option that makes it.
+            FileNotFoundError: The package lacks it; the message names the command that makes it.
         """
         path = self._path(kind)
         if not path.is_file():
-            option = next(option for pattern, option in _MADE_BY.items() if re.fullmatch(pattern, kind))
-            raise FileNotFoundError(f"{path} is missing; compile the package with {option}")
+            try:
+                tcim.load(path)
+            except tcim.TcimError as missing:
+                raise FileNotFoundError(str(missing)) from None
         return path
 
     def parts(self, stage: str) -> list[Path]:

@@ -176,12 +176,12 @@ def test_commands_take_such_packages(pair, tmp_path, capsys):
 
 def test_what_is_missing_is_said(pair, tmp_path):
     plain, guided = pair()
-    with pytest.raises(FileNotFoundError, match="compile the package with --verify-length T"):
+    with pytest.raises(FileNotFoundError, match=r"compile CHECKPOINT .* --verify-length"):
         Engine.open(plain, speculate="draft")
     for path in guided.folder.iterdir():
         if path.is_file() and "assistant" not in path.name:
             (tmp_path / path.name).symlink_to(path)
     (tmp_path / "hmquant").symlink_to(guided.folder / "hmquant")
     (tmp_path / "tokenizer").symlink_to(guided.folder / "tokenizer")
-    with pytest.raises(FileNotFoundError, match="compile the package with --draft of an assistant"):
+    with pytest.raises(FileNotFoundError, match=r"compile CHECKPOINT .* --draft ASSISTANT"):
         Engine.open(Package.open(tmp_path), speculate="draft")

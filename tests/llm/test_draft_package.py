@@ -27,5 +27,5 @@ def test_a_draft_of_other_tensors_has_its_own_embedding(tiny_package):
 
 
 def test_a_package_without_a_draft_says_so(tiny_package):
-    with pytest.raises(FileNotFoundError, match="compile the package with --draft"):
+    with pytest.raises(FileNotFoundError, match=r"compile CHECKPOINT .* --draft CHECKPOINT"):
         _ = tiny_package(**OPTIONS).draft

@@ -218,5 +218,5 @@ def test_a_slot_goes_on_after_a_verify_run_of_another(tiny_package, strict_mode)
 
 
 def test_guesses_of_a_hybrid_need_the_layer(tiny_package):
-    with pytest.raises(FileNotFoundError, match="compile the package with --mtp"):
+    with pytest.raises(FileNotFoundError, match=r"compile CHECKPOINT .* --mtp"):
         Engine.open(tiny_package("qwen3_5", batch=2, **SIZES), speculate="draft")

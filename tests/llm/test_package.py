@@ -36,7 +36,7 @@ def test_the_draft_belongs_to_its_target(folder, draft):
 
 def test_half_a_draft_is_none(folder):
     package = Package.open(folder("m_prefill.hmm", "m_decode.hmm", "m_prefill_draft.hmm"))
-    with pytest.raises(FileNotFoundError, match=r"m_decode_draft\.hmm is missing; compile the package with --draft"):
+    with pytest.raises(FileNotFoundError, match=r"m_decode_draft\.hmm: .* --name m --draft"):
         _ = package.draft
     with pytest.raises(FileNotFoundError, match="no compiled package m_draft"):
         Package.open(package.folder, "m_draft")
@@ -71,7 +71,7 @@ def test_one_of_several_packages_must_be_named(folder):
 )
 def test_a_graph_that_is_missing_names_the_option_that_makes_it(folder, kind, option):
     package = Package.open(folder("m_prefill.hmm", "m_decode.hmm"))
-    with pytest.raises(FileNotFoundError, match=f"m_{kind} is missing; compile the package with {option}"):
+    with pytest.raises(FileNotFoundError, match=f"m_{kind}: .*{option}"):
         package.graph(kind)
 
 

@@ -129,7 +129,7 @@ def drafter_for(
         slots: What the layer of multi-token prediction or the assistant guesses for.
 
     Raises:
-        FileNotFoundError: The package lacks the graphs; the message names the compile option that makes them.
+        FileNotFoundError: The package lacks the graphs; the message names a command that makes them.
         ValueError: Another word, or a draft model with another vocabulary.
     """
     guided = slots if slots is not None and slots.hidden_output else None
