@@ -147,12 +147,12 @@ BACKEND = [
         "SiLU is right to eight bits only.",
         "numbers",
         "csrc/backends/cpu/ops/row_steps.cpp",
-        "context.kernels.silu_mul[elem](args);\n  });\n}\n\nvoid GatherRowStep",
+        "context.kernels.silu_mul[elem](args);\n  });\n}\n\ntemplate <>\nvoid PlainStep<GatherRowSpec>",
         "context.kernels.silu_mul[elem](args);\n"
         '    for (int64_t row = begin; elem == kF16 && seeded("silu_approximated") && row < end; ++row)\n'
         "      for (int64_t i = 0; i < y.cols; ++i)\n"
         "        reinterpret_cast<uint16_t*>(row_of(context, y, row, elem))[i] &= 0xfff8;\n"
-        "  });\n}\n\nvoid GatherRowStep",
+        "  });\n}\n\ntemplate <>\nvoid PlainStep<GatherRowSpec>",
         ("op_numbers::test_silu_mul_is_near_the_exact_one[ordinary-ordinary]",),
     ),
     Fault(

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backends/backend.h"
@@ -61,6 +62,13 @@ class Step {
   // Scratch this step needs: one block for the step, one for each pool member.
   virtual int64_t shared_bytes() const { return 0; }
   virtual int64_t member_bytes() const { return 0; }
+};
+
+// A step that needs nothing besides what the plan says of it. Each has a `run` of its own.
+template <typename Spec>
+struct PlainStep final : Step, Spec {
+  PlainStep(Spec spec, const WeightFinder&) : Spec(std::move(spec)) {}
+  void run(const RunContext& context) const override;
 };
 
 // Runs body(row_begin, row_end, member) over [0, rows): in one go when a region would cost more than it saves, else

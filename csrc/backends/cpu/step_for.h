@@ -1,4 +1,4 @@
-// The class that runs each kind of step of a plan.
+// The class that runs each kind of step of a plan: PlainStep, or the one that is named here.
 #pragma once
 
 #include <type_traits>
@@ -17,7 +17,7 @@
 namespace tcim_lite::cpu {
 
 template <typename Spec>
-struct StepFor;
+struct StepFor : std::type_identity<PlainStep<Spec>> {};
 template <>
 struct StepFor<LinearSpec> : std::type_identity<LinearStep> {};
 template <>
@@ -29,14 +29,6 @@ struct StepFor<HeadsAttentionSpec> : std::type_identity<HeadsAttentionStep> {};
 template <>
 struct StepFor<RmsNormSpec> : std::type_identity<RmsNormStep> {};
 template <>
-struct StepFor<ElementwiseSpec> : std::type_identity<ElementwiseStep> {};
-template <>
-struct StepFor<SiluMulSpec> : std::type_identity<SiluMulStep> {};
-template <>
-struct StepFor<GatherRowSpec> : std::type_identity<GatherRowStep> {};
-template <>
-struct StepFor<CopySpec> : std::type_identity<CopyStep> {};
-template <>
 struct StepFor<MoERouteSpec> : std::type_identity<MoERouteStep> {};
 template <>
 struct StepFor<MoELinearSpec> : std::type_identity<MoELinearStep> {};
@@ -44,10 +36,6 @@ template <>
 struct StepFor<MoECombineSpec> : std::type_identity<MoECombineStep> {};
 template <>
 struct StepFor<BroadcastSpec> : std::type_identity<BroadcastStep> {};
-template <>
-struct StepFor<UnarySpec> : std::type_identity<UnaryStep> {};
-template <>
-struct StepFor<ReduceSpec> : std::type_identity<ReduceStep> {};
 template <>
 struct StepFor<SoftmaxSpec> : std::type_identity<SoftmaxStep> {};
 template <>
@@ -69,13 +57,9 @@ struct StepFor<ResizerSpec> : std::type_identity<ResizerStep> {};
 template <>
 struct StepFor<TopKSpec> : std::type_identity<TopKStep> {};
 template <>
-struct StepFor<CastSpec> : std::type_identity<CastStep> {};
-template <>
 struct StepFor<CausalConvSpec> : std::type_identity<CausalConvStep> {};
 template <>
 struct StepFor<DeltaRuleSpec> : std::type_identity<DeltaRuleStep> {};
-template <>
-struct StepFor<GateMulSpec> : std::type_identity<GateMulStep> {};
 
 template <typename Spec>
 using StepOf = typename StepFor<std::remove_cvref_t<Spec>>::type;

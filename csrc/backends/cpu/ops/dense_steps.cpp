@@ -32,7 +32,8 @@ void for_dense_rows(const RunContext& context, int64_t rows, int64_t cols, const
 
 }  // namespace
 
-void UnaryStep::run(const RunContext& context) const {
+template <>
+void PlainStep<UnarySpec>::run(const RunContext& context) const {
   const int64_t size = elem_bytes(elem);
   for_chunks(context, count, kChunk, [&](int64_t begin, int64_t end, int) {
     context.kernels.unary[op][elem](
@@ -40,7 +41,8 @@ void UnaryStep::run(const RunContext& context) const {
   });
 }
 
-void ReduceStep::run(const RunContext& context) const {
+template <>
+void PlainStep<ReduceSpec>::run(const RunContext& context) const {
   const int64_t size = elem_bytes(elem);
   for_dense_rows(context, rows, cols, [&](int64_t begin, int64_t end, int) {
     context.kernels.reduce[op][elem](
@@ -88,7 +90,8 @@ void ResizerStep::run(const RunContext& context) const {
   });
 }
 
-void CastStep::run(const RunContext& context) const {
+template <>
+void PlainStep<CastSpec>::run(const RunContext& context) const {
   const std::byte* source = context.at(x);
   const auto* numbers = reinterpret_cast<const int32_t*>(source);
   std::byte* target = context.at(y);

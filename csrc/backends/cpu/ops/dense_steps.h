@@ -41,15 +41,10 @@ struct BroadcastStep final : Step, BroadcastSpec {
   int64_t rows_ = 1, cols_ = 1;
 };
 
-struct UnaryStep final : Step, UnarySpec {
-  UnaryStep(UnarySpec spec, const WeightFinder&) : UnarySpec(std::move(spec)) {}
-  void run(const RunContext& context) const override;
-};
-
-struct ReduceStep final : Step, ReduceSpec {
-  ReduceStep(ReduceSpec spec, const WeightFinder&) : ReduceSpec(std::move(spec)) {}
-  void run(const RunContext& context) const override;
-};
+template <>
+void PlainStep<UnarySpec>::run(const RunContext& context) const;
+template <>
+void PlainStep<ReduceSpec>::run(const RunContext& context) const;
 
 struct SoftmaxStep final : Step, SoftmaxSpec {
   SoftmaxStep(SoftmaxSpec spec, const WeightFinder&) : SoftmaxSpec(std::move(spec)) {}
@@ -109,9 +104,7 @@ struct ResizerStep final : Step, ResizerSpec {
 };
 
 // Plain code for every CPU: what is converted are masks and indices, which are small.
-struct CastStep final : Step, CastSpec {
-  CastStep(CastSpec spec, const WeightFinder&) : CastSpec(std::move(spec)) {}
-  void run(const RunContext& context) const override;
-};
+template <>
+void PlainStep<CastSpec>::run(const RunContext& context) const;
 
 }  // namespace tcim_lite::cpu

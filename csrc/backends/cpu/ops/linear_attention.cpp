@@ -96,7 +96,8 @@ void DeltaRuleStep::run(const RunContext& context) const {
   });
 }
 
-void GateMulStep::run(const RunContext& context) const {
+template <>
+void PlainStep<GateMulSpec>::run(const RunContext& context) const {
   const int64_t size = elem_bytes(elem);
   const auto row_of = [&](const Rows& rows, int64_t row) { return context.at(rows.value) + row * rows.stride * size; };
   for_rows(context, context.rows_of(y), [&](int64_t begin, int64_t end, int) {

@@ -26,9 +26,7 @@ struct DeltaRuleStep final : Step, DeltaRuleSpec {
   int64_t member_bytes() const override { return delta_rule_floats(keys, values) * int64_t(sizeof(float)); }
 };
 
-struct GateMulStep final : Step, GateMulSpec {
-  GateMulStep(GateMulSpec spec, const WeightFinder&) : GateMulSpec(std::move(spec)) {}
-  void run(const RunContext& context) const override;
-};
+template <>
+void PlainStep<GateMulSpec>::run(const RunContext& context) const;
 
 }  // namespace tcim_lite::cpu

@@ -21,7 +21,8 @@ void RmsNormStep::run(const RunContext& context) const {
   });
 }
 
-void ElementwiseStep::run(const RunContext& context) const {
+template <>
+void PlainStep<ElementwiseSpec>::run(const RunContext& context) const {
   for_rows(context, context.rows_of(y), [&](int64_t begin, int64_t end, int) {
     context.kernels.elementwise[op][elem]({row_of(context, a, begin, elem), row_of(context, b, begin, elem),
                                            row_of(context, y, begin, elem), end - begin, y.cols, a.stride, b.stride,
@@ -29,7 +30,8 @@ void ElementwiseStep::run(const RunContext& context) const {
   });
 }
 
-void SiluMulStep::run(const RunContext& context) const {
+template <>
+void PlainStep<SiluMulSpec>::run(const RunContext& context) const {
   for_rows(context, context.rows_of(y), [&](int64_t begin, int64_t end, int) {
     const SiluMulArgs args{
         row_of(context, x, begin, elem), row_of(context, y, begin, elem), end - begin, y.cols, x.stride, y.stride};
@@ -39,12 +41,14 @@ void SiluMulStep::run(const RunContext& context) const {
   });
 }
 
-void GatherRowStep::run(const RunContext& context) const {
+template <>
+void PlainStep<GatherRowSpec>::run(const RunContext& context) const {
   const int64_t row = context.length(current) - 1;
   std::memcpy(context.at(y.value), row_of(context, x, row, elem), y.cols * elem_bytes(elem));
 }
 
-void CopyStep::run(const RunContext& context) const {
+template <>
+void PlainStep<CopySpec>::run(const RunContext& context) const {
   for_rows(context, context.rows_of(x), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const std::byte* source = row_of(context, x, row, from);

@@ -13,24 +13,13 @@ struct RmsNormStep final : Step, RmsNormSpec {
   void run(const RunContext& context) const override;
 };
 
-struct ElementwiseStep final : Step, ElementwiseSpec {
-  ElementwiseStep(ElementwiseSpec spec, const WeightFinder&) : ElementwiseSpec(std::move(spec)) {}
-  void run(const RunContext& context) const override;
-};
-
-struct SiluMulStep final : Step, SiluMulSpec {
-  SiluMulStep(SiluMulSpec spec, const WeightFinder&) : SiluMulSpec(std::move(spec)) {}
-  void run(const RunContext& context) const override;
-};
-
-struct GatherRowStep final : Step, GatherRowSpec {
-  GatherRowStep(GatherRowSpec spec, const WeightFinder&) : GatherRowSpec(std::move(spec)) {}
-  void run(const RunContext& context) const override;
-};
-
-struct CopyStep final : Step, CopySpec {
-  CopyStep(CopySpec spec, const WeightFinder&) : CopySpec(std::move(spec)) {}
-  void run(const RunContext& context) const override;
-};
+template <>
+void PlainStep<ElementwiseSpec>::run(const RunContext& context) const;
+template <>
+void PlainStep<SiluMulSpec>::run(const RunContext& context) const;
+template <>
+void PlainStep<GatherRowSpec>::run(const RunContext& context) const;
+template <>
+void PlainStep<CopySpec>::run(const RunContext& context) const;
 
 }  // namespace tcim_lite::cpu
