@@ -124,11 +124,11 @@ void use_amx(KernelTable& table);
 void use_neon(KernelTable& table);
 void use_neondotprod(KernelTable& table);
 
-// In a kernel file: a number as a type, for what must be a constant in a lambda.
+// In a kernel file: a number, or an op, as a type, for what must be a constant in a lambda.
 namespace {
-template <int N>
+template <auto N>
 struct Number {
-  static constexpr int value = N;
+  static constexpr auto value = N;
 };
 }  // namespace
 

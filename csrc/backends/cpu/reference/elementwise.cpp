@@ -85,9 +85,8 @@ bool all_finite(const FiniteArgs& args) {
 }  // namespace
 
 void use_elementwise_ref(KernelTable& table) {
-  for_ops<kElementwiseOps>([&](auto op) {
-    constexpr auto kOp = ElementwiseOp(op.value);
-    enter(table.elementwise[kOp], elementwise<F16Row, kOp>, elementwise<F32Row, kOp>);
+  for_ops<ElementwiseOp, kElementwiseOps>([&](auto op) {
+    enter(table.elementwise[op.value], elementwise<F16Row, op.value>, elementwise<F32Row, op.value>);
   });
   enter(table.where, where<F16Row>, where<F32Row>);
   enter(table.store, store<F16Row>, store<F32Row>);

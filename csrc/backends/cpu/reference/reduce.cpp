@@ -86,10 +86,8 @@ void layer_norm(const LayerNormArgs& args) {
 }  // namespace
 
 void use_reduce_ref(KernelTable& table) {
-  for_ops<kReduceOps>([&](auto op) {
-    constexpr auto kOp = ReduceOp(op.value);
-    enter(table.reduce[kOp], reduce<F16Row, kOp>, reduce<F32Row, kOp>);
-  });
+  for_ops<ReduceOp, kReduceOps>(
+      [&](auto op) { enter(table.reduce[op.value], reduce<F16Row, op.value>, reduce<F32Row, op.value>); });
   enter(table.softmax, softmax<F16Row>, softmax<F32Row>);
   enter(table.layer_norm, layer_norm<F16Row>, layer_norm<F32Row>);
 }

@@ -18,10 +18,8 @@ void unary(const UnaryArgs& args) {
 }  // namespace
 
 void use_unary_ref(KernelTable& table) {
-  for_ops<kUnaryOps>([&](auto op) {
-    constexpr auto kOp = UnaryOp(op.value);
-    enter(table.unary[kOp], unary<F16Row, kOp>, unary<F32Row, kOp>);
-  });
+  for_ops<UnaryOp, kUnaryOps>(
+      [&](auto op) { enter(table.unary[op.value], unary<F16Row, op.value>, unary<F32Row, op.value>); });
 }
 
 }  // namespace tcim_lite::cpu

@@ -104,9 +104,8 @@ bool all_finite(const FiniteArgs& args) {
 }  // namespace
 
 void TCIM_LITE_USE(elementwise)(KernelTable& table) {
-  for_ops<kElementwiseOps>([&](auto op) {
-    constexpr auto kOp = ElementwiseOp(op.value);
-    enter(table.elementwise[kOp], elementwise<uint16_t, kOp>, elementwise<float, kOp>);
+  for_ops<ElementwiseOp, kElementwiseOps>([&](auto op) {
+    enter(table.elementwise[op.value], elementwise<uint16_t, op.value>, elementwise<float, op.value>);
   });
   enter(table.where, where<uint16_t>, where<float>);
   enter(table.store, store_rows<uint16_t>, store_rows<float>);

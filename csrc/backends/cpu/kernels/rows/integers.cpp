@@ -68,13 +68,11 @@ void reduce_integers(const ReduceArgs& args) {
 }  // namespace
 
 void TCIM_LITE_USE(integers)(KernelTable& table) {
-  for_ops<kElementwiseOps>([&](auto op) {
-    constexpr auto kOp = ElementwiseOp(op.value);
-    if constexpr (has_integers(kOp)) table.elementwise[kOp][kI32] = elementwise<kOp>;
+  for_ops<ElementwiseOp, kElementwiseOps>([&](auto op) {
+    if constexpr (has_integers(op.value)) table.elementwise[op.value][kI32] = elementwise<op.value>;
   });
-  for_ops<kReduceOps>([&](auto op) {
-    constexpr auto kOp = ReduceOp(op.value);
-    if constexpr (has_integers(kOp)) table.reduce[kOp][kI32] = reduce_integers<kOp>;
+  for_ops<ReduceOp, kReduceOps>([&](auto op) {
+    if constexpr (has_integers(op.value)) table.reduce[op.value][kI32] = reduce_integers<op.value>;
   });
   table.where[kI32] = where_integers;
 }

@@ -103,10 +103,8 @@ void layer_norm(const LayerNormArgs& args) {
 }  // namespace
 
 void TCIM_LITE_USE(reduce)(KernelTable& table) {
-  for_ops<kReduceOps>([&](auto op) {
-    constexpr auto kOp = ReduceOp(op.value);
-    enter(table.reduce[kOp], reduce<uint16_t, kOp>, reduce<float, kOp>);
-  });
+  for_ops<ReduceOp, kReduceOps>(
+      [&](auto op) { enter(table.reduce[op.value], reduce<uint16_t, op.value>, reduce<float, op.value>); });
   enter(table.softmax, softmax<uint16_t>, softmax<float>);
   enter(table.layer_norm, layer_norm<uint16_t>, layer_norm<float>);
 }

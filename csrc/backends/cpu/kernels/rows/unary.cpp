@@ -70,12 +70,11 @@ void fake_quantize(const UnaryArgs& by_reference) {
 }  // namespace
 
 void TCIM_LITE_USE(unary)(KernelTable& table) {
-  for_ops<kUnaryOps>([&](auto op) {
-    constexpr auto kOp = UnaryOp(op.value);
-    if constexpr (kOp == kFakeQuantize)
-      enter(table.unary[kOp], fake_quantize<uint16_t>, fake_quantize<float>);
+  for_ops<UnaryOp, kUnaryOps>([&](auto op) {
+    if constexpr (op.value == kFakeQuantize)
+      enter(table.unary[op.value], fake_quantize<uint16_t>, fake_quantize<float>);
     else
-      enter(table.unary[kOp], unary<uint16_t, kOp>, unary<float, kOp>);
+      enter(table.unary[op.value], unary<uint16_t, op.value>, unary<float, op.value>);
   });
 }
 

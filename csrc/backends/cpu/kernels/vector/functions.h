@@ -11,12 +11,12 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// body(Number<op>) for every op below `count`.
-template <int count, int op = 0, typename Body>
+// body(Number<op>) for every Op below `count`.
+template <typename Op, int count, int op = 0, typename Body>
 inline void for_ops(Body body) {
   if constexpr (op < count) {
-    body(Number<op>{});
-    for_ops<count, op + 1>(body);
+    body(Number<Op(op)>{});
+    for_ops<Op, count, op + 1>(body);
   }
 }
 
