@@ -11,10 +11,15 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kUnroll = 4;  // keys in flight for each part of a warp
 
+struct Rotation {
+  const __half *cos, *sin;  // null: none
+  int position;
+};
+
 // A head in a warp: lane holds elements lane + 32 j. Norm, then RoPE, each rounded.
 template <int Dim>
-__device__ __forceinline__ void make_head(const __half* x, const float* norm, float epsilon, const __half* cos,
-                                          const __half* sin, int position, int lane, float (&v)[Dim / 32]) {
+__device__ __forceinline__ void make_head(const __half* x, const float* norm, float epsilon, const Rotation& rotation,
+                                          int lane, float (&v)[Dim / 32]) {
   constexpr int kHalf = Dim / 64;
   float sum = 0;
 #pragma unroll
@@ -27,11 +32,11 @@ __device__ __forceinline__ void make_head(const __half* x, const float* norm, fl
 #pragma unroll
     for (int j = 0; j < Dim / 32; ++j) v[j] = rounded<__half>(v[j] * inverse * norm[lane + 32 * j]);
   }
-  if (cos == nullptr) return;
+  if (rotation.cos == nullptr) return;
 #pragma unroll
   for (int j = 0; j < kHalf; ++j) {
-    const float c = load(cos + int64_t(position) * (Dim / 2) + lane + 32 * j);
-    const float s = load(sin + int64_t(position) * (Dim / 2) + lane + 32 * j);
+    const float c = load(rotation.cos + int64_t(rotation.position) * (Dim / 2) + lane + 32 * j);
+    const float s = load(rotation.sin + int64_t(rotation.position) * (Dim / 2) + lane + 32 * j);
     const float x1 = v[j], x2 = v[j + kHalf];
     v[j] = rounded<__half>(fmaf(-x2, s, x1 * c));
     v[j + kHalf] = rounded<__half>(fmaf(x1, s, x2 * c));
@@ -88,23 +93,26 @@ __device__ __forceinline__ Share share_of(const DecodeAttentionArgs& args) {
   return share;
 }
 
+__device__ __forceinline__ Rotation rotation_of(const DecodeAttentionArgs& args, const Share& share) {
+  return {static_cast<const __half*>(args.cos), static_cast<const __half*>(args.sin),
+          min(share.valid, args.table_rows - 1)};
+}
+
 // The queries of the KV head, a warp each.
 template <int Dim, int Heads>
 __device__ __forceinline__ void make_queries(const DecodeAttentionArgs& args, const Share& share, Shared<Dim, Heads>& s,
                                              int warp, int lane) {
   const AttentionArgs& a = args.a;
-  const int position = min(share.valid, args.table_rows - 1);
-  const auto* cos = static_cast<const __half*>(args.cos);
-  const auto* sin = static_cast<const __half*>(args.sin);
+  const Rotation rotation = rotation_of(args, share);
   for (int h = warp; h < Heads; h += kWarps) {
     float values[Dim / 32];
     const int64_t column = int64_t(share.kv_head() * Heads + h) * Dim;
     if (args.fused) {
       const auto* x = static_cast<const __half*>(args.x_q) + share.slot() * args.x_stride + column;
-      make_head<Dim>(x, args.q_norm, args.q_epsilon, cos, sin, position, lane, values);
+      make_head<Dim>(x, args.q_norm, args.q_epsilon, rotation, lane, values);
     } else {
       const auto* x = static_cast<const __half*>(a.q) + share.slot() * a.q_stride + column;
-      make_head<Dim>(x, nullptr, 0, nullptr, nullptr, 0, lane, values);
+      make_head<Dim>(x, nullptr, 0, {}, lane, values);
     }
 #pragma unroll
     for (int j = 0; j < Dim / 32; ++j) s.queries[h][lane + 32 * j] = values[j] * a.scale;
@@ -115,13 +123,11 @@ __device__ __forceinline__ void make_queries(const DecodeAttentionArgs& args, co
 template <int Dim, int Heads>
 __device__ __forceinline__ void make_fresh(const DecodeAttentionArgs& args, const Share& share, Shared<Dim, Heads>& s,
                                            __half* k, __half* v, int lane) {
-  const int position = min(share.valid, args.table_rows - 1);
-  const auto* cos = static_cast<const __half*>(args.cos);
-  const auto* sin = static_cast<const __half*>(args.sin);
+  const Rotation rotation = rotation_of(args, share);
   const int64_t at = share.slot() * args.x_stride + int64_t(share.kv_head()) * Dim;
   float key[Dim / 32], value[Dim / 32];
-  make_head<Dim>(static_cast<const __half*>(args.x_k) + at, args.k_norm, args.k_epsilon, cos, sin, position, lane, key);
-  make_head<Dim>(static_cast<const __half*>(args.x_v) + at, nullptr, 0, nullptr, nullptr, 0, lane, value);
+  make_head<Dim>(static_cast<const __half*>(args.x_k) + at, args.k_norm, args.k_epsilon, rotation, lane, key);
+  make_head<Dim>(static_cast<const __half*>(args.x_v) + at, nullptr, 0, {}, lane, value);
   const bool write = !is_refused(args.a) && *args.current[share.slot()] >= 1;
 #pragma unroll
   for (int j = 0; j < Dim / 32; ++j) {

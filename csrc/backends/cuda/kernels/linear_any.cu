@@ -79,26 +79,15 @@ __global__ void epilogue_kernel(LinearArgs args, const Acc* acc, bool aligned) {
   store8_any(static_cast<__half*>(args.y) + row * args.y_stride + i, v);
 }
 
-template <typename T, WeightFormat Format>
-void launch_format(const LinearArgs& args, bool quantize_x, cudaStream_t stream) {
-  const int columns = args.epilogue == kSiluMul ? args.outputs / 2 : args.outputs;
-  const dim3 grid((columns + kWarps - 1) / kWarps, (args.rows + kRows - 1) / kRows), block(32 * kWarps);
-  if constexpr (is_quantized(Format) && !has_items(Format)) {
-    if (quantize_x) return launch(linear_kernel<T, Format, true>, grid, block, 0, stream, args);
-  }
-  launch(linear_kernel<T, Format, false>, grid, block, 0, stream, args);
-}
-
-template <typename T>
-void launch_any(WeightFormat format, const LinearArgs& args, bool quantize_x, cudaStream_t stream) {
-  with_format(format, [&](auto chosen) { launch_format<T, decltype(chosen)::kValue>(args, quantize_x, stream); });
-}
-
 }  // namespace
 
 void launch_linear_any(Elem elem, WeightFormat format, const LinearArgs& args, bool quantize_x, cudaStream_t stream) {
-  if (elem == kF16) launch_any<__half>(format, args, quantize_x, stream);
-  if (elem == kF32) launch_any<float>(format, args, quantize_x, stream);
+  const int columns = args.epilogue == kSiluMul ? args.outputs / 2 : args.outputs;
+  const dim3 grid((columns + kWarps - 1) / kWarps, (args.rows + kRows - 1) / kRows), block(32 * kWarps);
+  with_kernel(elem, format, quantize_x, [&](auto t, auto chosen, auto quantizes) {
+    const auto kernel = linear_kernel<decltype(t), decltype(chosen)::kValue, decltype(quantizes)::value>;
+    launch(kernel, grid, block, 0, stream, args);
+  });
 }
 
 void launch_linear_epilogue(const LinearArgs& args, Elem elem, const void* products, cudaStream_t stream) {

@@ -93,5 +93,22 @@ void with_format(WeightFormat format, const Body& body) {
   with_format(format, body, std::make_integer_sequence<int, kWeightFormats - 1>());
 }
 
+// Calls `use` with the element, the FormatConstant and whether activations are quantised, which some kernels of
+// quantised weights leave to others.
+template <typename Use>
+void with_kernel(Elem elem, WeightFormat format, bool quantize_x, const Use& use) {
+  const auto of = [&](auto element) {
+    with_format(format, [&](auto chosen) {
+      constexpr WeightFormat kFormat = decltype(chosen)::kValue;
+      if constexpr (is_quantized(kFormat) && !has_items(kFormat)) {
+        if (quantize_x) return use(element, chosen, std::true_type());
+      }
+      use(element, chosen, std::false_type());
+    });
+  };
+  if (elem == kF16) of(__half());
+  if (elem == kF32) of(float());
+}
+
 }  // namespace any
 }  // namespace tcim_lite::cuda

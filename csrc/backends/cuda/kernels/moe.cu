@@ -139,26 +139,15 @@ __global__ void combine_kernel(CombineArgs args) {
   }
 }
 
-template <typename T, WeightFormat Format>
-void launch_experts(const ExpertsArgs& args, bool quantize_x, cudaStream_t stream) {
-  const int columns = args.linear.epilogue == kSiluMul ? args.linear.outputs / 2 : args.linear.outputs;
-  const dim3 grid(unsigned((columns + kWarps - 1) / kWarps), unsigned(args.experts)), block(32 * kWarps);
-  if constexpr (is_quantized(Format) && !has_items(Format)) {
-    if (quantize_x) return launch(experts_kernel<T, Format, true>, grid, block, 0, stream, args);
-  }
-  launch(experts_kernel<T, Format, false>, grid, block, 0, stream, args);
-}
-
-template <typename T>
-void launch_experts_of(WeightFormat format, const ExpertsArgs& args, bool quantize_x, cudaStream_t stream) {
-  with_format(format, [&](auto chosen) { launch_experts<T, decltype(chosen)::kValue>(args, quantize_x, stream); });
-}
-
 }  // namespace
 
 void launch_experts_any(Elem elem, WeightFormat format, const ExpertsArgs& args, bool quantize_x, cudaStream_t stream) {
-  if (elem == kF16) launch_experts_of<__half>(format, args, quantize_x, stream);
-  if (elem == kF32) launch_experts_of<float>(format, args, quantize_x, stream);
+  const int columns = args.linear.epilogue == kSiluMul ? args.linear.outputs / 2 : args.linear.outputs;
+  const dim3 grid(unsigned((columns + kWarps - 1) / kWarps), unsigned(args.experts)), block(32 * kWarps);
+  with_kernel(elem, format, quantize_x, [&](auto t, auto chosen, auto quantizes) {
+    const auto kernel = experts_kernel<decltype(t), decltype(chosen)::kValue, decltype(quantizes)::value>;
+    launch(kernel, grid, block, 0, stream, args);
+  });
 }
 
 void launch_route(Elem elem, const RouteArgs& args, cudaStream_t stream) {

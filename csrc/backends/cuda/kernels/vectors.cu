@@ -33,76 +33,78 @@ __device__ __forceinline__ float fold(int op, float v, float* scratch) {
   return v;
 }
 
-// The row of this thread's team, once the inputs are there, and its place in the team. False: the team has none.
-template <int Team>
-__device__ __forceinline__ bool find_row(const VectorArgs& args, int64_t& row, int& member) {
-  wait_for_inputs();
-  launch_next();
-  row = int64_t(blockIdx.x) * (kBlock / Team) + threadIdx.x / Team;
-  member = threadIdx.x % Team;
-  return row < args.rows && !is_refused(args.refused);
-}
+// The row of this thread's team, once the inputs are there.
+template <typename T, int Team>
+struct TeamRow {
+  __device__ __forceinline__ explicit TeamRow(const VectorArgs& args) {
+    wait_for_inputs();
+    launch_next();
+    index = int64_t(blockIdx.x) * (kBlock / Team) + threadIdx.x / Team;
+    x = static_cast<const T*>(args.x) + index * args.cols;
+    y = static_cast<T*>(args.y) + index * args.cols;
+    member = threadIdx.x % Team;
+    exists = index < args.rows && !is_refused(args.refused);
+  }
+
+  int64_t index;
+  const T* x;
+  T* y;        // where the result is as long
+  int member;  // the thread's place in the team
+  bool exists;
+};
 
 template <typename T, int Team>
 __global__ void reduce_kernel(VectorArgs args, int op) {
   __shared__ float scratch[kBlock / 32];
-  int64_t row;
-  int member;
-  if (!find_row<Team>(args, row, member)) return;
-  const T* x = static_cast<const T*>(args.x) + row * args.cols;
+  const TeamRow<T, Team> row(args);
+  if (!row.exists) return;
   float result = identity(op);
-  for (int64_t i = member; i < args.cols; i += Team) {
-    const float v = load(x + i);
+  for (int64_t i = row.member; i < args.cols; i += Team) {
+    const float v = load(row.x + i);
     result = op == kReduceSumSquare ? fmaf(v, v, result) : combine(op, result, op == kReduceL1 ? fabsf(v) : v);
   }
   result = fold<Team>(op, result, scratch);
   if (op == kReduceMean) result /= float(args.cols);
-  if (member == 0) store(static_cast<T*>(args.y) + row, result);
+  if (row.member == 0) store(static_cast<T*>(args.y) + row.index, result);
 }
 
 template <typename T, int Team>
 __global__ void softmax_kernel(VectorArgs args, bool log) {
   __shared__ float scratch[kBlock / 32];
-  int64_t row;
-  int member;
-  if (!find_row<Team>(args, row, member)) return;
-  const T* x = static_cast<const T*>(args.x) + row * args.cols;
-  T* y = static_cast<T*>(args.y) + row * args.cols;
+  const TeamRow<T, Team> row(args);
+  if (!row.exists) return;
   float most = -INFINITY;
-  for (int64_t i = member; i < args.cols; i += Team) most = larger(most, load(x + i));
+  for (int64_t i = row.member; i < args.cols; i += Team) most = larger(most, load(row.x + i));
   most = fold<Team>(kReduceMax, most, scratch);
   float sum = 0;
-  for (int64_t i = member; i < args.cols; i += Team) sum += expf(load(x + i) - most);
+  for (int64_t i = row.member; i < args.cols; i += Team) sum += expf(load(row.x + i) - most);
   sum = fold<Team>(kReduceSum, sum, scratch);
   const float log_sum = logf(sum);
-  for (int64_t i = member; i < args.cols; i += Team) {
-    const float v = load(x + i) - most;
-    store(y + i, log ? v - log_sum : expf(v) / sum);
+  for (int64_t i = row.member; i < args.cols; i += Team) {
+    const float v = load(row.x + i) - most;
+    store(row.y + i, log ? v - log_sum : expf(v) / sum);
   }
 }
 
 template <typename T, int Team>
 __global__ void layer_norm_kernel(VectorArgs args, const float* weight, const float* bias, float epsilon) {
   __shared__ float scratch[kBlock / 32];
-  int64_t row;
-  int member;
-  if (!find_row<Team>(args, row, member)) return;
-  const T* x = static_cast<const T*>(args.x) + row * args.cols;
-  T* y = static_cast<T*>(args.y) + row * args.cols;
+  const TeamRow<T, Team> row(args);
+  if (!row.exists) return;
   float sum = 0;
-  for (int64_t i = member; i < args.cols; i += Team) sum += load(x + i);
+  for (int64_t i = row.member; i < args.cols; i += Team) sum += load(row.x + i);
   const float mean = fold<Team>(kReduceSum, sum, scratch) / float(args.cols);
   float squares = 0;
-  for (int64_t i = member; i < args.cols; i += Team) {
-    const float difference = load(x + i) - mean;
+  for (int64_t i = row.member; i < args.cols; i += Team) {
+    const float difference = load(row.x + i) - mean;
     squares = fmaf(difference, difference, squares);
   }
   const float variance = fold<Team>(kReduceSum, squares, scratch) / float(args.cols);
   const float inverse = 1.0f / sqrtf(variance + epsilon);
-  for (int64_t i = member; i < args.cols; i += Team) {
-    float v = (load(x + i) - mean) * inverse;
+  for (int64_t i = row.member; i < args.cols; i += Team) {
+    float v = (load(row.x + i) - mean) * inverse;
     if (weight != nullptr) v = bias != nullptr ? fmaf(v, weight[i], bias[i]) : v * weight[i];
-    store(y + i, v);
+    store(row.y + i, v);
   }
 }
 
