@@ -21,6 +21,16 @@ std::string fitting_formats() {
   return names;
 }
 
+bool wants_hidden_exponents(const PlanBuilder& plan, const Op& op, const LinearSpec& step) {
+  if (op.find(kActivations) != nullptr) return true;
+  if (plan.numerics() != Numerics::HiddenExponent || !is_quantized(step.format)) return false;
+  if (!may_hide_exponents(step.elem == kF16, step.format))
+    fail(ErrorCode::Unsupported, "TCIM_LITE_NUMERICS=hidden_exponent: ", name_of(op.kind), " with '",
+         plan.value(step.weights_id).name, "', ", describe(plan.value(step.weights_id)),
+         "; expected float16 activations and ", fitting_formats(), ", so unset it");
+  return true;
+}
+
 }  // namespace
 
 void check_activations(const OpCheck& op, DType dtype, const Value& weight) {
@@ -31,14 +41,17 @@ void check_activations(const OpCheck& op, DType dtype, const Value& weight) {
               describe(weight), "; expected float16 activations and a weight ", fitting_formats());
 }
 
-bool wants_hidden_exponents(const PlanBuilder& plan, const Op& op, const LinearSpec& step) {
-  if (op.find(kActivations) != nullptr) return true;
-  if (plan.numerics() != Numerics::HiddenExponent || !is_quantized(step.format)) return false;
-  if (!may_hide_exponents(step.elem == kF16, step.format))
-    fail(ErrorCode::Unsupported, "TCIM_LITE_NUMERICS=hidden_exponent: ", name_of(op.kind), " with '",
-         plan.value(step.weights_id).name, "', ", describe(plan.value(step.weights_id)),
-         "; expected float16 activations and ", fitting_formats(), ", so unset it");
-  return true;
+void read_matrix(const PlanBuilder& plan, const Op& op, uint32_t x, size_t weight, LinearSpec& step) {
+  const Value& matrix = plan.value(op.inputs[weight]);
+  step.elem = plan.values.elem(x);
+  step.x = plan.values.rows(x);
+  step.format = matrix.format;
+  step.weights_id = op.inputs[weight];
+  step.outputs = matrix.shape.end()[-2];
+  step.inputs = matrix.shape.back();
+  if (op.inputs.size() > weight + 1) step.bias_id = op.inputs[weight + 1];
+  step.float_math = plan.numerics() == Numerics::Float;
+  step.hidden_exponent = wants_hidden_exponents(plan, op, step);
 }
 
 }  // namespace tcim_lite::ops

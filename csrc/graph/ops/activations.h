@@ -1,5 +1,5 @@
-// How Linear and MoELinear round the activations that they read, where it is not the usual way: the attribute
-// `activations`.
+// What Linear and MoELinear share: their matrices, and how they round the activations that they read where it is not
+// the usual way (the attribute `activations`).
 #pragma once
 
 #include <string_view>
@@ -14,9 +14,9 @@ constexpr std::string_view kActivations = "activations";
 // Refuses the attribute where it is wrong; absent is right.
 void check_activations(const OpCheck& op, DType dtype, const Value& weight);
 
-// Whether the step of `op` takes the vendor's block format, by the attribute or by TCIM_LITE_NUMERICS. Throws
-// Error(Unsupported) where it cannot.
-bool wants_hidden_exponents(const PlanBuilder& plan, const Op& op, const LinearSpec& step);
+// Of `step` what it reads: `x`, and the matrix (or one for each expert) that is operand `weight` of `op`, with the bias
+// behind it. Throws Error(Unsupported) where TCIM_LITE_NUMERICS asks for a block format that these do not have.
+void read_matrix(const PlanBuilder& plan, const Op& op, uint32_t x, size_t weight, LinearSpec& step);
 
 // Whether `op` is a SiluMul that a Linear can take as its epilogue: silu without a limit.
 inline bool is_plain_silu_mul(const Op& op) {

@@ -49,20 +49,11 @@ void plan_linear(PlanBuilder& plan, const Op& op) {
     step.norm_id = norm->inputs[1];
     step.norm_epsilon = float(norm->attribute("epsilon", 1e-6));
   }
-  const Value& matrix = plan.value(op.inputs[1]);
-  step.elem = plan.values.elem(x);
-  step.x = plan.values.rows(x);
-  if (step.x.cols != matrix.shape[1]) {
+  if (plan.values.rows(x).cols != plan.value(op.inputs[1]).shape[1]) {
     fail(ErrorCode::Unsupported, "Linear over '", plan.value(x).name, "' ", to_string(plan.value(x).shape),
          ": the planner takes [B, T, K], [N, K] or [K]");
   }
-  step.format = matrix.format;
-  step.weights_id = op.inputs[1];
-  step.outputs = matrix.shape[0];
-  step.inputs = matrix.shape[1];
-  if (op.inputs.size() > 2) step.bias_id = op.inputs[2];
-  step.float_math = plan.numerics() == Numerics::Float;
-  step.hidden_exponent = wants_hidden_exponents(plan, op, step);
+  read_matrix(plan, op, x, 1, step);
   plan.values.reads(x, plan.next_step());
   const uint32_t y = absorb_epilogue(plan, step, op.outputs[0]);
   step.y = plan.result(y, x);
