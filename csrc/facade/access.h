@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "facade/report.h"
 #include "runtime/devices.h"
 #include "runtime/module.h"
 #include "runtime/stream.h"
@@ -91,6 +92,14 @@ struct Access {
   static Module module(Status status, std::shared_ptr<tcim_lite::Module> core);
   static Status replace(Module& module, Module loaded);
 };
+
+// What `make` returns, or a tensor that only carries a status.
+template <typename Make>
+Tensor make_tensor(const char* what, const Make& make) {
+  Tensor made;
+  const Status status = guarded(what, [&] { made = make(); });
+  return status == OK ? made : Access::failed_tensor(status);
+}
 
 tcim_lite::DType to_core(DataType dtype);
 tcim_lite::Format to_core(DataFmt format);

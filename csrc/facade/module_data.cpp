@@ -21,12 +21,10 @@ tcim::Status Module::SetDevInput(const std::string& name, const Tensor& tensor) 
 Tensor Module::GetInput(const std::string& name) const { return GetDevInput(name); }
 
 Tensor Module::GetDevInput(const std::string& name) const {
-  Tensor made;
-  const tcim::Status status = guarded("Module::GetInput", [&] {
+  return make_tensor("Module::GetInput", [&] {
     tcim_lite::Tensor input = Access::core(*this).input(name);
-    made = Access::tensor(std::move(input), Access::port_info(*impl_, true, name));
+    return Access::tensor(std::move(input), Access::port_info(*impl_, true, name));
   });
-  return status == OK ? made : Access::failed_tensor(status);
 }
 
 tcim::Status Module::GetInput(const std::string& name, const Tensor& tensor) const {
@@ -44,10 +42,7 @@ tcim::Status Module::SetDevOutput(const std::string& name, const Tensor& tensor)
 }
 
 Tensor Module::GetOutput(const std::string& name) const {
-  Tensor made;
-  const tcim::Status status =
-      guarded("Module::GetOutput", [&] { made = Access::tensor(Access::core(*this).output(name)); });
-  return status == OK ? made : Access::failed_tensor(status);
+  return make_tensor("Module::GetOutput", [&] { return Access::tensor(Access::core(*this).output(name)); });
 }
 
 tcim::Status Module::GetOutput(const std::string& name, const Tensor& tensor) const {
@@ -55,12 +50,10 @@ tcim::Status Module::GetOutput(const std::string& name, const Tensor& tensor) co
 }
 
 Tensor Module::GetDevOutput(const std::string& name) const {
-  Tensor made;
-  const tcim::Status status = guarded("Module::GetDevOutput", [&] {
+  return make_tensor("Module::GetDevOutput", [&] {
     tcim_lite::Tensor output = Access::core(*this).dev_output(name);
-    made = Access::tensor(std::move(output), Access::port_info(*impl_, false, name));
+    return Access::tensor(std::move(output), Access::port_info(*impl_, false, name));
   });
-  return status == OK ? made : Access::failed_tensor(status);
 }
 
 }  // namespace tcim

@@ -16,10 +16,8 @@ using tcim_lite::fail;
 
 // What `make`, which returns a core tensor, gives; or a tensor that only carries a status.
 template <typename Make>
-Tensor make_tensor(const char* what, Make&& make) {
-  Tensor made;
-  const Status status = guarded(what, [&] { made = Access::tensor(make()); });
-  return status == OK ? made : Access::failed_tensor(status);
+Tensor core_tensor(const char* what, const Make& make) {
+  return make_tensor(what, [&] { return Access::tensor(make()); });
 }
 
 void require_bytes(const tcim_lite::TensorInfo& info, uint64_t bytes) {
@@ -64,7 +62,7 @@ const tcim_lite::Tensor& internal::Access::core(const Tensor& tensor, const char
 }
 
 Tensor::Tensor(const TensorInfo& info, const tcim::Buffer& buffer) {
-  *this = make_tensor("Tensor", [&] {
+  *this = core_tensor("Tensor", [&] {
     const BufferState& memory = Access::core(buffer);
     tcim_lite::TensorInfo placed = Access::core(info);
     placed.device_id = memory.memory->device_id();
@@ -75,11 +73,11 @@ Tensor::Tensor(const TensorInfo& info, const tcim::Buffer& buffer) {
 }
 
 Tensor::Tensor(const TensorInfo& info, void* ptr, size_t size) {
-  *this = make_tensor("Tensor", [&] { return wrap_host(info, ptr, size); });
+  *this = core_tensor("Tensor", [&] { return wrap_host(info, ptr, size); });
 }
 
 Tensor Tensor::CreateHostTensor(const TensorInfo& info, size_t mem_size, void* ptr) {
-  return make_tensor("Tensor::CreateHostTensor", [&] {
+  return core_tensor("Tensor::CreateHostTensor", [&] {
     const tcim_lite::TensorInfo host = Access::core(info).on_host();
     const size_t bytes = mem_size == 0 ? host.span_bytes() : mem_size;
     if (ptr != nullptr) return wrap_host(info, ptr, bytes);
@@ -89,7 +87,7 @@ Tensor Tensor::CreateHostTensor(const TensorInfo& info, size_t mem_size, void* p
 }
 
 Tensor Tensor::CreateDeviceTensor(const TensorInfo& info, size_t mem_size, int device_id, const std::string& backend) {
-  return make_tensor("Tensor::CreateDeviceTensor", [&] {
+  return core_tensor("Tensor::CreateDeviceTensor", [&] {
     tcim_lite::TensorInfo placed = Access::core(info);
     tcim_lite::resolve_backend(backend);
     // What a model for several devices describes stays on those devices, so that it can be bound.
@@ -135,17 +133,17 @@ tcim::Status Tensor::CastTo(const Tensor& dst) const {
 }
 
 Tensor Tensor::AsType(tcim::DataType dtype) const {
-  return make_tensor("Tensor::AsType", [&] { return Access::core(*this).astype(to_core(dtype)); });
+  return core_tensor("Tensor::AsType", [&] { return Access::core(*this).astype(to_core(dtype)); });
 }
 
 Tensor Tensor::AsType(tcim::DataType dtype, bool) const { return AsType(dtype); }
 
 Tensor Tensor::ToHost(bool to_contiguous) const {
-  return make_tensor("Tensor::ToHost", [&] { return Access::core(*this).to_host(to_contiguous); });
+  return core_tensor("Tensor::ToHost", [&] { return Access::core(*this).to_host(to_contiguous); });
 }
 
 Tensor Tensor::Clone(bool auto_copy) const {
-  return make_tensor("Tensor::Clone", [&] { return Access::core(*this).clone(auto_copy); });
+  return core_tensor("Tensor::Clone", [&] { return Access::core(*this).clone(auto_copy); });
 }
 
 tcim::Status Tensor::SplitYUV(Tensor& y, Tensor& uv) const {
@@ -158,7 +156,7 @@ tcim::Status Tensor::SplitYUV(Tensor& y, Tensor& uv) const {
 }
 
 Tensor Tensor::SelectROI(const std::vector<int64_t>& start, const std::vector<int64_t>& shape) const {
-  return make_tensor("Tensor::SelectROI", [&] { return Access::core(*this).select_roi(start, shape); });
+  return core_tensor("Tensor::SelectROI", [&] { return Access::core(*this).select_roi(start, shape); });
 }
 
 }  // namespace tcim
