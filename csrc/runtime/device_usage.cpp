@@ -111,14 +111,6 @@ std::shared_ptr<const Table> open_table(const std::string& link, int pid) {
   return table->pid.load(std::memory_order_acquire) == pid ? table : nullptr;
 }
 
-std::string command_of(int pid) {
-  std::ifstream file(concat("/proc/", pid, "/cmdline"), std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  while (!text.empty() && text.back() == '\0') text.pop_back();
-  std::replace(text.begin(), text.end(), '\0', ' ');
-  return text;
-}
-
 void append_usage(std::vector<ProcessUsage>& found, int pid, const Table& table) {
   const int count = std::clamp(table.count.load(std::memory_order_acquire), 0, kMaxDevices);
   const std::string command = command_of(pid);
@@ -132,6 +124,14 @@ void append_usage(std::vector<ProcessUsage>& found, int pid, const Table& table)
 }
 
 }  // namespace
+
+std::string command_of(int pid) {
+  std::ifstream file(concat("/proc/", pid, "/cmdline"), std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  return text;
+}
 
 DeviceUsage::DeviceUsage(const DeviceProfile& profile)
     : id(profile.id), max_clock_mhz(profile.clock_mhz), memory_total(profile.total_memory()), name{} {

@@ -57,6 +57,9 @@ struct ProcessUsage {
   double utilization;  // of the last second, 0 to 1
 };
 
+// The command line of a process; "" where it cannot be read. Any bytes.
+std::string command_of(int pid);
+
 // Of all processes whose descriptors this one may look at: those of the same user. Throws Error(Device) when /proc
 // cannot be read.
 std::vector<ProcessUsage> read_usage();

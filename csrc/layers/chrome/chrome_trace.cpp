@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "layers/clock/copies.h"
 #include "layers/clock/modelled_runs.h"
 #include "layers/clock/timeline.h"
+#include "runtime/device_usage.h"
 #include "runtime/devices.h"
 #include "runtime/program.h"
 
@@ -28,14 +28,6 @@ namespace {
 enum class Phases { None, Layers, Ops };
 
 constexpr size_t kMostWaiting = 1 << 16;  // calls of a module whose runs have not begun
-
-std::string command_of_this_process() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string line;
-  for (char c = 0; line.size() < 200 && file.get(c);) line += c == '\0' ? ' ' : c;
-  while (!line.empty() && line.back() == ' ') line.pop_back();
-  return line;
-}
 
 std::string file_name(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
 
@@ -103,7 +95,7 @@ class ChromeTrace final : public Observer {
   EventText fresh_text() {
     const int process = getpid();
     EventText text(process);
-    if (!std::exchange(process_named_, true)) text.process_name(command_of_this_process());
+    if (!std::exchange(process_named_, true)) text.process_name(command_of(getpid()).substr(0, 200));
     return text;
   }
 

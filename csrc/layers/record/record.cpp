@@ -1,9 +1,10 @@
 #include "layers/record/record.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <span>
@@ -20,6 +21,7 @@
 #include "layers/record/load.h"
 #include "layers/record/text.h"
 #include "layers/record/values.h"
+#include "runtime/device_usage.h"
 #include "runtime/module.h"
 
 namespace tcim_lite::layers {
@@ -197,19 +199,11 @@ Keep keep_of(const std::string& data) {
        "': expected none, inputs, outputs, all or states");
 }
 
-std::string command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string line;
-  for (char c = 0; line.size() < 4096 && file.get(c);) line += c == '\0' ? ' ' : c;
-  while (!line.empty() && line.back() == ' ') line.pop_back();
-  return line;
-}
-
 std::string meta_text(const std::string& data) {
   RecordText text;
   text.add("recorder", std::string_view("layer"));
   text.add("runtime", version_text());
-  text.add("command", command_line());
+  text.add("command", command_of(getpid()).substr(0, 4096));
   text.add("time", int64_t(std::time(nullptr)));
   text.add("data", data);
   text.add_object("environment", [](RecordText& variables) {
