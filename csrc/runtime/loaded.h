@@ -18,6 +18,7 @@ struct Module::Loaded {
   ApiVersion version;
   PortTable inputs;
   PortTable outputs;
+  PortTable& ports(Side side) noexcept { return side == Side::Input ? inputs : outputs; }
   std::shared_ptr<Stream> stream;
   uint64_t ticket = 0;              // of the last queued run
   std::shared_ptr<BoundRun> bound;  // null: a binding has changed

@@ -120,8 +120,10 @@ class Module {
   Loaded& loaded(const char* who) const;
   template <typename Read>
   auto fact(const KnownCall& call, const Read& read, std::optional<int64_t> index = std::nullopt) const;
-  Port& input_port(const char* who, std::string_view name) const;
-  Port& output_port(const char* who, std::string_view name) const;
+  template <typename Read>
+  auto fact_of(const KnownCall& call, Side side, std::string_view name, const Read& read) const;
+  Port& port(Side side, const char* who, std::string_view name) const;
+  void bind(const KnownCall& call, Side side, const char* who, std::string_view name, const Tensor& tensor);
   void bind(const char* who, Port& port, const Tensor& tensor);
   void allocate(Port& port);
   // The port that `find` finds, once no queued run uses its memory. Waits as finish_runs, without the lock, for runs
@@ -134,8 +136,7 @@ class Module {
   // For listeners: what is there, or what a name stands for. They leave out what cannot be found.
   friend void describe_result(CallEvent& event, const std::shared_ptr<Module>& module);
   void describe(CallEvent& event) const;
-  void describe_input(CallEvent& event, std::string_view name) const;
-  void describe_output(CallEvent& event, std::string_view name) const;
+  void describe(CallEvent& event, Side side, std::string_view name) const;
 
   const uint64_t handle_ = next_handle();
   mutable std::mutex mutex_;

@@ -116,13 +116,13 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
   return api_call(
       device_call<"Module.set_input">,
       [&](CallEvent& event) {
-        describe_input(event, name);
+        describe(event, Side::Input, name);
         event.array = event.values = &array;
         event.writes = Memory::Port;
       },
       [&] {
         std::unique_lock lock(mutex_);
-        Port& port = idle_port(lock, [&]() -> Port& { return input_port("set_input", name); });
+        Port& port = idle_port(lock, [&]() -> Port& { return this->port(Side::Input, "set_input", name); });
         const auto images =
             images_without_padding(port.info, array, concat("set_input error: input '", port.name(), "'"));
         if (!images && array.elements() != port.info.elements()) {
@@ -151,7 +151,7 @@ void Module::set_input(std::string_view name, const Tensor& tensor) {
   return api_call(
       device_call<"Module.set_input">,
       [&](CallEvent& event) {
-        describe_input(event, name);
+        describe(event, Side::Input, name);
         values.describe(event, tensor);
         describe_bind(event, tensor);
         if (!event.binds) event.writes = Memory::Port;
@@ -159,7 +159,7 @@ void Module::set_input(std::string_view name, const Tensor& tensor) {
       [&] {
         if (tensor.on_device() || !tensor.has_storage()) {
           const std::lock_guard lock(mutex_);
-          Port& port = input_port("set_input", name);
+          Port& port = this->port(Side::Input, "set_input", name);
           if (!set_input_binds(loaded_->version, port.is_dummy)) {
             refuse_bind_through_set_input(loaded_->version, port, tensor);
           }
@@ -172,17 +172,25 @@ void Module::set_input(std::string_view name, const Tensor& tensor) {
       });
 }
 
-void Module::set_dev_input(std::string_view name, const Tensor& tensor) {
+void Module::bind(const KnownCall& call, Side side, const char* who, std::string_view name, const Tensor& tensor) {
   return api_call(
-      host_call<"Module.set_dev_input">,
+      call,
       [&](CallEvent& event) {
-        describe_input(event, name);
+        describe(event, side, name);
         describe_bind(event, tensor);
       },
       [&] {
         const std::lock_guard lock(mutex_);
-        bind("set_input", input_port("set_input", name), tensor);
+        bind(who, port(side, who, name), tensor);
       });
+}
+
+void Module::set_dev_input(std::string_view name, const Tensor& tensor) {
+  bind(host_call<"Module.set_dev_input">, Side::Input, "set_input", name, tensor);
+}
+
+void Module::set_dev_output(std::string_view name, const Tensor& tensor) {
+  bind(host_call<"Module.set_dev_output">, Side::Output, "set_dev_output", name, tensor);
 }
 
 void Module::bind(const char* who, Port& port, const Tensor& tensor) {
@@ -198,20 +206,11 @@ void Module::bind(const char* who, Port& port, const Tensor& tensor) {
   loaded_->bound = nullptr;
 }
 
-Tensor Module::input(std::string_view name) const {
-  return api_call(
-      host_call<"Module.get_dev_input">, [&](CallEvent& event) { describe_input(event, name); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return input_port("get_dev_input", name).tensor();
-      });
-}
-
 Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& info) {
   return api_call(
       device_call<"Module.get_output">,
       [&](CallEvent& event) {
-        describe_output(event, name);
+        describe(event, Side::Output, name);
         event.reads = Memory::Port;
         if (info) event.info = TensorFacts(*info, nullptr, 0);
       },
@@ -220,7 +219,7 @@ Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& in
         // Held while copying: otherwise a thread that keeps queueing runs could delay the copy for ever or change the
         // memory during it.
         std::unique_lock lock(mutex_);
-        const Port& port = idle_port(lock, [&]() -> Port& { return output_port("get_output", name); });
+        const Port& port = idle_port(lock, [&]() -> Port& { return this->port(Side::Output, "get_output", name); });
         if (info) check_elements("get_output", port, info->elements(), to_string(*info));
         const Tensor device = port.tensor();
         if (!info) return device.to_host(true);
@@ -236,7 +235,7 @@ void Module::output_to(std::string_view name, const Tensor& target) {
   return api_call(
       device_call<"Module.get_output">,
       [&](CallEvent& event) {
-        describe_output(event, name);
+        describe(event, Side::Output, name);
         event.tensor = TensorFacts(target);
         event.made = host_array(target);
         event.reads = Memory::Port;
@@ -245,31 +244,9 @@ void Module::output_to(std::string_view name, const Tensor& target) {
         finish_runs("get_output")->raise_error();
         if (target.has_storage()) target.buffer()->wait_for_runs();
         std::unique_lock lock(mutex_);
-        const Port& port = idle_port(lock, [&]() -> Port& { return output_port("get_output", name); });
+        const Port& port = idle_port(lock, [&]() -> Port& { return this->port(Side::Output, "get_output", name); });
         check_elements("get_output", port, target.info().elements(), to_string(target.info()));
         port.tensor().cast_to(target);
-      });
-}
-
-Tensor Module::dev_output(std::string_view name) const {
-  return api_call(
-      host_call<"Module.get_dev_output">, [&](CallEvent& event) { describe_output(event, name); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return output_port("get_dev_output", name).tensor();
-      });
-}
-
-void Module::set_dev_output(std::string_view name, const Tensor& tensor) {
-  return api_call(
-      host_call<"Module.set_dev_output">,
-      [&](CallEvent& event) {
-        describe_output(event, name);
-        describe_bind(event, tensor);
-      },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        bind("set_dev_output", output_port("set_dev_output", name), tensor);
       });
 }
 
@@ -277,13 +254,13 @@ void Module::set_output(std::string_view name, const Tensor& tensor) {
   return api_call(
       host_call<"Module.set_output">,
       [&](CallEvent& event) {
-        describe_output(event, name);
+        describe(event, Side::Output, name);
         describe_bind(event, tensor);
       },
       [&] {
         if (tensor.on_device() || !tensor.has_storage()) return set_dev_output(name, tensor);
         const std::lock_guard lock(mutex_);
-        Port& port = output_port("set_output", name);
+        Port& port = this->port(Side::Output, "set_output", name);
         check_elements("set_output", port, tensor.info().elements(), to_string(tensor.info()));
         tensor.buffer()->mark_written_by_runs();
         port.sink = tensor;

@@ -20,24 +20,16 @@ PortFacts facts_of(const PortTable& ports, size_t index, bool is_input, ApiVersi
           !is_input || set_input_binds(version, port.is_dummy)};
 }
 
-void describe_port(CallEvent& event, PortTable& ports, std::string_view name, bool is_input, ApiVersion version) {
-  if (const Port* port = ports.find(name)) event.port = facts_of(ports, size_t(port - &ports[0]), is_input, version);
-}
-
 }  // namespace
 
-void Module::describe_input(CallEvent& event, std::string_view name) const {
+void Module::describe(CallEvent& event, Side side, std::string_view name) const {
   describe(event);
   event.argument = name;
   const std::lock_guard lock(mutex_);
-  if (loaded_ != nullptr) describe_port(event, loaded_->inputs, name, true, loaded_->version);
-}
-
-void Module::describe_output(CallEvent& event, std::string_view name) const {
-  describe(event);
-  event.argument = name;
-  const std::lock_guard lock(mutex_);
-  if (loaded_ != nullptr) describe_port(event, loaded_->outputs, name, false, loaded_->version);
+  if (loaded_ == nullptr) return;
+  PortTable& ports = loaded_->ports(side);
+  if (const Port* port = ports.find(name))
+    event.port = facts_of(ports, size_t(port - &ports[0]), side == Side::Input, loaded_->version);
 }
 
 void describe_result(CallEvent& event, const std::shared_ptr<Module>& module) {

@@ -1,4 +1,4 @@
-// Module: names, infos and what the file says of itself.
+// Module: names, infos and memory of inputs and outputs, and what the file says of itself.
 #include <optional>
 #include <string_view>
 
@@ -39,6 +39,17 @@ auto Module::fact(const KnownCall& call, const Read& read, std::optional<int64_t
       });
 }
 
+// The same of the input or output `name`.
+template <typename Read>
+auto Module::fact_of(const KnownCall& call, Side side, std::string_view name, const Read& read) const {
+  return api_call(
+      call, [&](CallEvent& event) { describe(event, side, name); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return read(port(side, name_of(call), name));
+      });
+}
+
 size_t Module::num_inputs() const {
   return fact(host_call<"Module.get_num_inputs">, [](const Loaded& loaded) { return loaded.inputs.size(); });
 }
@@ -67,21 +78,20 @@ std::vector<std::string> Module::taps() const {
 }
 
 TensorInfo Module::input_info(std::string_view name) const {
-  return api_call(
-      host_call<"Module.get_input_info">, [&](CallEvent& event) { describe_input(event, name); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return input_port("get_input_info", name).info;
-      });
+  return fact_of(host_call<"Module.get_input_info">, Side::Input, name, [](const Port& port) { return port.info; });
 }
 
 TensorInfo Module::output_info(std::string_view name) const {
-  return api_call(
-      host_call<"Module.get_output_info">, [&](CallEvent& event) { describe_output(event, name); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return output_port("get_output_info", name).info;
-      });
+  return fact_of(host_call<"Module.get_output_info">, Side::Output, name, [](const Port& port) { return port.info; });
+}
+
+Tensor Module::input(std::string_view name) const {
+  return fact_of(host_call<"Module.get_dev_input">, Side::Input, name, [](const Port& port) { return port.tensor(); });
+}
+
+Tensor Module::dev_output(std::string_view name) const {
+  return fact_of(host_call<"Module.get_dev_output">, Side::Output, name,
+                 [](const Port& port) { return port.tensor(); });
 }
 
 std::string Module::custom_msg() const {
@@ -113,20 +123,13 @@ std::vector<int> Module::device_ids() const {
   });
 }
 
-Port& Module::input_port(const char* who, std::string_view name) const {
-  Loaded& loaded = this->loaded(who);
-  if (Port* port = loaded.inputs.find(name)) return *port;
-  fail(ErrorCode::UnknownName, "Module ", who, " error: no input is named '", name, "'; the inputs are ",
-       loaded.inputs.names());
-}
-
-Port& Module::output_port(const char* who, std::string_view name) const {
-  Loaded& loaded = this->loaded(who);
-  if (Port* port = loaded.outputs.find(name)) return *port;
-  const bool is_tap = name.starts_with(kTapPrefix);
-  fail(ErrorCode::UnknownName, "Module ", who, " error: no output is named '", name, "'; the outputs are ",
-       loaded.outputs.names(),
-       is_tap ? "; a tap has to be asked for at load, with Option.set_taps or TCIM_LITE_TAPS" : "");
+Port& Module::port(Side side, const char* who, std::string_view name) const {
+  PortTable& ports = loaded(who).ports(side);
+  if (Port* port = ports.find(name)) return *port;
+  const char* kind = side == Side::Input ? "input" : "output";
+  const bool is_tap = side == Side::Output && name.starts_with(kTapPrefix);
+  fail(ErrorCode::UnknownName, "Module ", who, " error: no ", kind, " is named '", name, "'; the ", kind, "s are ",
+       ports.names(), is_tap ? "; a tap has to be asked for at load, with Option.set_taps or TCIM_LITE_TAPS" : "");
 }
 
 }  // namespace tcim_lite

@@ -17,6 +17,8 @@
 
 namespace tcim_lite {
 
+enum class Side { Input, Output };
+
 struct Port {
   TensorInfo info;                         // dense, on the module's device
   std::shared_ptr<Buffer> buffer;          // own or borrowed; null: an unbound dummy
