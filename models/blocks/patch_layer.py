@@ -53,7 +53,7 @@ class PatchLayer:
         yield Weight(roles.DOWN_NORM, (self.hidden,))
 
     def lower(
-        self, builder: EncoderBuilder, x: Ref, layer: int, tables: Sequence[tuple[Ref, Ref]], key_mask: Ref
+        self, builder: EncoderBuilder, x: Ref, layer: int, tables: Sequence[tuple[Ref, Ref]], key_mask: Ref | None
     ) -> Ref:
         """Adds the layer to a graph: [1, T, H] -> [1, T, H].
 
@@ -62,7 +62,7 @@ class PatchLayer:
             x: Patches.
             layer: Its number.
             tables: Rows of cos and sin of the patches, [1, T, head_dim / 4], by the column and by the row.
-            key_mask: [1, 1, 1, T], added to the scores.
+            key_mask: [1, 1, 1, T], added to the scores; None where no patch is padding.
         """
         here, rows = f"encoder.layers.{layer}", self.heads * self.head_dim
 

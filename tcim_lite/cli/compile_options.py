@@ -186,7 +186,8 @@ _OF_VISION = Section(
             help="also write the vision tower, NAME_visual.hmm, for images of this height and width in pixels "
             "(448x448); of Qwen2-VL and GLM-OCR one for each of some sizes, such as 1036x1036,140x392 (eleven; "
             "672x672); of Qwen3.5 also NAME_visual_mN.hmm for images of up to N tokens, such as 96,384 "
-            "(96,196,384,704,1536); of MiniCPM-V two graphs for images of up to so many patches (1536, 1600)",
+            "(96,196,384,704,1536); of MiniCPM-V two graphs for images of up to so many patches (1536, 1600); of "
+            "Gemma 4 for images of up to so many tokens (280), or of one size",
         ),
         _option(
             "--vision-quant",

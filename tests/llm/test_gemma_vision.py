@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from llm_packages import compile_package
+from PIL import Image
 
 import tcim_lite.runtime as rt
 from tcim_lite.models.common.errors import CompileError
@@ -12,6 +13,8 @@ from tcim_lite.models.families import FAMILIES
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
 transformers = pytest.importorskip("transformers", reason="the oracle needs transformers")
+
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 
 pytestmark = pytest.mark.oracle
 
@@ -92,13 +95,59 @@ def test_the_tower_agrees_with_transformers(tmp_path, standardize):
 
 
 @pytest.mark.parametrize(
+    ("asked", "grid", "kernel"),
+    [("448x448", (16, 16), 1), ("300x900", (9, 28), 1), ("384x384", (48, 48), 3), ("60x4000", (2, 136), 1)],
+)
+def test_images_of_one_size(tmp_path, asked, grid, kernel):
+    """By their patches alone, which the processor of transformers makes."""
+    model = random_model(position_embedding_size=200)
+    model.save_pretrained(tmp_path / "hf")
+    options = {"quant": "float32", "prefill_length": 8, "context_length": 32, "vision": asked}
+    package = compile_package(tmp_path / "hf", tmp_path / "out", **options)
+    height, width = map(int, asked.split("x"))
+    tower = rt.load(package.folder / f"gemma4_visual_{width}x{height}.hmm")
+    assert (package.folder / "gemma4_visual.hmm").is_file()
+    processor = Gemma4ImageProcessorPil(patch_size=8, max_soft_tokens=280, pooling_kernel_size=kernel)
+    pixels = np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8)
+    made = processor(Image.fromarray(pixels), return_tensors="np")
+    count = grid[0] * grid[1]
+    places = made["image_position_ids"][:, :count]
+    np.testing.assert_array_equal(places[0, -1], (grid[1] - 1, grid[0] - 1))
+    assert (made["image_position_ids"][:, count:] == -1).all()
+    assert tower.get_num_inputs() == 1
+    assert tower.get_input_info("pixel_values").shape == (1, count, 192)
+    tower.set_input("pixel_values", made["pixel_values"][:, :count])
+    tower.run(sync=True)
+    got = tower.get_output("image_embeds").numpy()
+    model = random_model(position_embedding_size=200, pooling_kernel_size=kernel)  # weights as before
+    if kernel == 1:  # where nothing is pooled, transformers keeps the padding instead of the patches
+        pooler = model.model.vision_tower.pooler
+
+        def kept(*operands, forward=pooler.forward, **others):
+            tokens, padding = forward(*operands, **others)
+            return tokens, ~padding
+
+        pooler.forward = kept
+    with torch.no_grad():
+        features = model.model.get_image_features(
+            torch.from_numpy(made["pixel_values"]), torch.from_numpy(made["image_position_ids"])
+        ).pooler_output
+    want = torch.cat(list(features)).numpy()
+    assert got.shape == (1, count // kernel**2, 192)
+    bound = 64 * 2**-24 * (192 * 2) ** 0.5
+    assert np.abs(got[0] - want).max() <= bound * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
     ("vision", "asked", "message"),
     [
         ({"use_clipped_linears": True}, "default", "Linears of this tower of Gemma 4 are clipped"),
         ({"num_key_value_heads": 1}, "default", "num_key_value_heads=1 is not supported"),
         ({"head_dim": 30}, "default", "head_dim=30 must be a multiple of 4"),
         ({"rope_parameters": {"rope_type": "linear"}}, "default", "must be those of axial RoPE"),
-        ({}, "448x448", "any image of up to so many tokens"),
+        ({}, "448x0", "expected height x width of the images in pixels"),
+        ({}, "8x400", "makes 2 x 118 patches, but the tower has 48 positions"),
+        ({}, "96,96", "any image of up to so many tokens"),
         ({}, "0", "makes 0 patches"),
     ],
 )

@@ -11,24 +11,35 @@ from ...graphs.encoder_builder import EncoderBuilder
 from ...graphs.values import Ref
 from ...weights import encoder_roles as roles
 from ...weights.roles import ones
+from .image import OneSize
 from .sizes import PooledSizes
 
 OUTPUT = "image_embeds"
 PLACES = ("encoder.positions.columns", "encoder.positions.rows")  # learned tables [positions, H]
 COS, SIN = "encoder.rope.cos", "encoder.rope.sin"  # [positions, head_dim / 4]
 SHIFT, FACTORS = "encoder.standard.shift", "encoder.standard.factors"  # [H]
+# Of images of one size: column and row of each patch, and how much it counts in each token, [1, tokens, patches].
+FIXED_PLACES = ("encoder.places.columns", "encoder.places.rows")
+POOLING = "encoder.pooling"
 
 
-def build_pooled(config: PooledSizes, profile: Profile, weights: Sequence[WeightEntry], tokens: int) -> Graph:
-    """Returns the graph for images of up to `tokens` tokens."""
-    patches = tokens * config.pooled
+def build_pooled(
+    config: PooledSizes, profile: Profile, weights: Sequence[WeightEntry], tokens: int, image: OneSize | None
+) -> Graph:
+    """Returns the graph for images of up to `tokens` tokens, or of one size."""
     builder = EncoderBuilder("visual", profile.tensor_dtype, weights)
+    patches = tokens * config.pooled if image is None else image.patches
     pixels = builder.input("pixel_values", (1, patches, config.patch_inputs))
-    mask = builder.input("attention_mask", (1, 1, 1, patches))
-    pooling = builder.input("pooling_matrix", (1, tokens, patches))
-    ids = builder.input("pixel_position_ids", (1, patches, 2), "int32")
-    columns, rows = (builder.part(f"encoder.{axis}_part", ids, 2, axis, axis + 1) for axis in range(2))
-    places = [builder.reshape(f"encoder.{i}_places", part, (patches,)) for i, part in enumerate((columns, rows))]
+    mask = pooling = None
+    if image is None:
+        mask = builder.input("attention_mask", (1, 1, 1, patches))
+        pooling = builder.input("pooling_matrix", (1, tokens, patches))
+        ids = builder.input("pixel_position_ids", (1, patches, 2), "int32")
+        columns, rows = (builder.part(f"encoder.{axis}_part", ids, 2, axis, axis + 1) for axis in range(2))
+        places = [builder.reshape(f"encoder.{i}_places", part, (patches,)) for i, part in enumerate((columns, rows))]
+    else:
+        places = [builder.weight(name) for name in FIXED_PLACES]
+        pooling = builder.weight(POOLING) if image.kernel > 1 else None
     x = builder.linear("encoder.patches", pixels, roles.PATCHES.name, roles.PATCHES_BIAS.name)
     for table, where in zip(PLACES, places, strict=True):
         found = builder.gather(f"{table}.of_patches", builder.weight(table), where, 0)
@@ -36,7 +47,8 @@ def build_pooled(config: PooledSizes, profile: Profile, weights: Sequence[Weight
     tables = [_turning(builder, axis, where) for axis, where in enumerate(places)]
     for layer in range(config["num_hidden_layers"]):
         x = config.layer.lower(builder, x, layer, tables, mask)
-    x = builder.mat_mul("encoder.pooled", pooling, x)
+    if pooling is not None:
+        x = builder.mat_mul("encoder.pooled", pooling, x)
     if config["standardize"]:
         x = builder.repeated("Add", "encoder.shifted", x, builder.weight(SHIFT))
         x = builder.times("encoder.standardised", x, FACTORS)

@@ -20,7 +20,8 @@ from ...weights import encoder_roles as roles
 from ...weights.roles import ones
 from ...weights.spec import LinearSpec, TensorSource, VectorSpec
 from ..asked import Asked
-from .graph import COS, FACTORS, PLACES, SHIFT, SIN, build_pooled
+from .graph import COS, FACTORS, FIXED_PLACES, PLACES, POOLING, SHIFT, SIN, build_pooled
+from .image import OneSize, one_size
 from .sizes import PooledSizes
 
 
@@ -31,17 +32,20 @@ class PooledPlan:
     Attributes:
         config: Its sizes.
         tokens: Of an image at most.
+        image: The size of all images; None for any.
     """
 
     config: PooledSizes
     tokens: int
+    image: OneSize | None = None
 
     @property
     def ends(self) -> Sequence[str]:
         return ("",)
 
-    def other_end(self, end: str) -> None:
-        return None
+    def other_end(self, end: str) -> str | None:
+        """Programs for images of one size look for it in the name."""
+        return None if self.image is None else f"_{self.image.width}x{self.image.height}"
 
     def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
         config, tensors = self.config, self.config.tower.tensors
@@ -81,7 +85,6 @@ class PooledPlan:
             context_length=config["position_embedding_size"],
         )
         found: dict[str, NDArray[Any]] = {
-            roles.ONE: np.ones((1, 1, 1, 1), dtype),
             roles.PATCHES_BIAS.name: -patches.read(0, config.hidden).sum(axis=1, dtype=np.float64).astype(np.float32),
             **{name: part.reshape(-1, config.hidden).astype(dtype) for name, part in zip(PLACES, places, strict=True)},
             COS: rope.cos.astype(dtype),
@@ -92,19 +95,25 @@ class PooledPlan:
             shift, factors = (tensors.vector(spec) for spec in self._standard())
             # Of tokens that are sqrt(H) times as large.
             found |= {SHIFT: (-shift / np.float32(config.hidden**0.5)).astype(dtype), FACTORS: factors.astype(dtype)}
-        return found
+        if self.image is None:
+            return {roles.ONE: np.ones((1, 1, 1, 1), dtype), **found}
+        found |= {name: place.astype(np.int32) for name, place in zip(FIXED_PLACES, self.image.places(), strict=True)}
+        return found | ({POOLING: self.image.pooling()[None].astype(dtype)} if self.image.kernel > 1 else {})
 
     def graph(self, end: str, profile: Profile, entries: Sequence[WeightEntry]) -> Graph:
-        return build_pooled(self.config, profile, entries, self.tokens)
+        return build_pooled(self.config, profile, entries, self.tokens, self.image)
 
     def message(self, end: str) -> dict[str, Any]:
-        config = self.config
+        config, image = self.config, self.image
+        sizes = {} if image is None else {"image_height": image.height, "image_width": image.width}
+        kernel = config["pooling_kernel_size"] if image is None else image.kernel
         return {
             "hidden_size": config.width,
             "patch_size": config["patch_size"],
-            "patches": self.tokens * config.pooled,
-            "pooling_kernel_size": config["pooling_kernel_size"],
+            "patches": self.tokens * kernel**2,
+            "pooling_kernel_size": kernel,
             "tokens": self.tokens,
+            **sizes,
         }
 
     def lists(self) -> dict[Path, Any]:
@@ -121,11 +130,15 @@ class PooledPlan:
 
 
 def pooled_plan(asked: Asked, config: PooledSizes) -> PooledPlan:
-    """The graph of so many tokens as `--vision` says.
+    """The graph of so many tokens, or for images of the size, that `--vision` says.
 
     Raises:
         CompileError: It cannot be.
     """
+    if "x" in asked.size:
+        image = one_size(asked, config)
+        asked.check(image.patches)
+        return PooledPlan(config=config, tokens=image.tokens, image=image)
     tokens = asked.number(config.tower.tokens, "tokens")
     asked.check(tokens * config.pooled)
     return PooledPlan(config=config, tokens=tokens)

@@ -1,6 +1,7 @@
 """Towers as Gemma 4's.
 
-A program cuts an image into patches, and says where each lies, which are padding, and which become one token.
+A program cuts an image into patches, and says where each lies, which are padding, and which become one token. Or
+images have one size, whose patches are all that the graph takes.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class PooledTower:
     @property
     def images(self) -> str:
         """As `Tower.images`."""
-        return "any image"
+        return "any image, or images of one size"
 
     def plan(self, asked: Asked, raw: Mapping[str, Any], model: ModelConfig) -> PooledPlan:
         """As `Tower.plan`."""
