@@ -35,7 +35,7 @@ def owned_files(name: str, networks: Sequence[str] = (), others: Sequence[str] =
     # NAME_draft_prefill.hmm and NAME_encoder.hmm are how earlier versions called NAME_prefill_draft.hmm and
     # NAME_encode.hmm.
     graphs = (
-        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmms?|_visual{_OF_VISION}?\.hmm|"
+        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmms?|{stage}_mtp\.hmms?|_visual{_OF_VISION}?\.hmm|"
         r"_encode(r|_keys_first)?\.hmm|_audio\.hmm"
     )
     graphs = "|".join([graphs, *(rf"_{network}(_prefill|_decode)?\.hmm" for network in networks)])

@@ -197,6 +197,8 @@ class CompileOptions:
     def of_draft(self, target_name: str) -> CompileOptions:
         """Returns the options of the draft model: prefill and decode of one slot, with the same chunk and context.
 
+        On several devices as the target, and on one: a draft is small, and host code may leave it on one device.
+
         Args:
             target_name: Prefix of the package's files.
         """
@@ -206,6 +208,7 @@ class CompileOptions:
             name=target_name,
             prefill_length=self.prefill_length,
             context_length=self.context_length,
+            ndevice=self.ndevice,
             position_ids=self.position_ids,
             quant=self.draft_quant or self.quant,
             head_quant=None if self.draft_quant else self.head_quant,

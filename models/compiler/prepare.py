@@ -139,12 +139,22 @@ def prepare(
         weights=weights,
         tensors=RandomTensors(options.seed) if checkpoint is None else CheckpointTensors(checkpoint),
         graphs=graphs,
-        shards=shards_of(config, options.ndevice) if options.ndevice > 1 else [],
+        shards=_shards(source.path, config, options.ndevice),
     )
     tables = [embedding_spec(config)] if EMBEDDING in config.family.tensors else []
     tables += [layer_table_spec(config)] if config.layer_inputs else []
     model.tensors.check([*model.weights, *tables])
     return model
+
+
+def _shards(checkpoint: Path, config: ModelConfig, ndevice: int) -> list[Shard]:
+    """The parts of several devices; an error says of which of a pair of models it is."""
+    if ndevice == 1:
+        return []
+    try:
+        return shards_of(config, ndevice)
+    except CompileError as error:
+        raise CompileError(f"{checkpoint}: {error}") from None
 
 
 def _without_last_layers(config: ModelConfig, hidden_states: int) -> ModelConfig:

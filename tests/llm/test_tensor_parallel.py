@@ -58,6 +58,13 @@ def test_two_devices_share_states_in_every_form(tiny_package, quant, form):
     assert_same_run(tiny_package("qwen3_next", quant=quant, ndevice=2, **form, **SIZES), (0, 1))
 
 
+def test_a_draft_on_two_devices_equals_it_on_one(tiny_package):
+    """The vendor's speculative demo, told of two devices, opens the draft's graphs as `.hmms` too."""
+    package = tiny_package(ndevice=2, draft_quant="w8a8h1_sefp", **SIZES)
+    assert_same_run(package, (0, 1))
+    assert_same_run(package.draft, (0, 1))
+
+
 def test_answers_of_linear_attention_on_two_devices(tiny_package, strict_mode):
     package = tiny_package("qwen3_5", ndevice=2, **SIZES)
     single, several = LoadedPackage(package), LoadedPackage(package, (0, 1))

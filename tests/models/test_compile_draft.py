@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,22 @@ def test_draft_in_another_precision(make_checkpoint: Make, make_package: Make) -
     assert sizes == [83 * 64 * 4, 83 * 64 * 2]
 
 
+def test_a_pair_for_several_devices(make_checkpoint: Make, make_package: Make) -> None:
+    package = make_package(make_checkpoint(), draft_layers=1, ndevice=2)
+    several = {f"qwen3_{graph}.hmms" for graph in ("prefill", "decode", "verify", "prefill_draft", "decode_draft")}
+    assert files_of(package) == PAIR | several
+    for stage in ("prefill", "decode"):
+        model = read(package / f"qwen3_{stage}_draft.hmms")
+        model.verify(read(package / "qwen3_draft.hmw"))
+        assert (len(model.graphs), json.loads(model.custom_msg)["ndevice"]) == (2, 2)
+
+
+def test_a_draft_that_cannot_be_cut_is_named(make_checkpoint: Make, make_package: Make) -> None:
+    draft = make_checkpoint(num_key_value_heads=1)
+    with pytest.raises(CompileError, match=f"{re.escape(str(draft))}: --ndevice 2 does not divide the model's 1 KV"):
+        make_package(make_checkpoint(), draft=draft, ndevice=2)
+
+
 @pytest.mark.oracle
 def test_embeddings_of_a_pair_load_with_torch(make_checkpoint: Make, make_package: Make) -> None:
     torch = pytest.importorskip("torch", reason="it is what reads the .pt files")
@@ -94,7 +111,7 @@ def test_embeddings_of_a_pair_load_with_torch(make_checkpoint: Make, make_packag
 
 def test_compiling_again_without_a_draft_takes_it_away(make_checkpoint: Make, tmp_path: Path) -> None:
     options = {"checkpoint": make_checkpoint(), "output": tmp_path / "out", "context_length": 256}
-    compile_checkpoint(CompileOptions(**options, draft_layers=2))
+    compile_checkpoint(CompileOptions(**options, draft_layers=2, ndevice=2))
     for stage in ("prefill", "decode"):  # as earlier versions named them
         shutil.copy(tmp_path / f"out/qwen3_{stage}_draft.hmm", tmp_path / f"out/qwen3_draft_{stage}.hmm")
     compile_checkpoint(CompileOptions(**options))
