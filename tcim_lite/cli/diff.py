@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .dump import add_call_arguments, prompt_of, token_ids
+from .dump import add_call_arguments, prompt_of, refuse_call_options, token_ids
 
 if TYPE_CHECKING:
     from ..diff.report import Report
@@ -62,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     from ..diff.dump import Calls
     from ..diff.folder import Dump
     from ..diff.locate import Walk
+    from ..diff.output import clear_output
     from ..diff.page import write_page
     from ..diff.side import Side
     from ..errors import ArgumentError
@@ -74,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
     graphs = sum(isinstance(each, Path) for each in runs)
     if graphs not in (0, 2) or (graphs == 0) != (not args.input):
         raise ArgumentError("give two packages and --prompt or --tokens, or two .hmm files and --input")
+    if graphs:
+        refuse_call_options(args)
     if args.recording is not None and args.right.startswith("hf:"):
         raise ArgumentError("transformers takes --prompt or --tokens, not --recording")
     calls: Calls | Path | list[str] = args.input
@@ -86,8 +88,7 @@ def run(args: argparse.Namespace) -> int:
         except (ValueError, ImportError) as error:
             raise ArgumentError(str(error)) from None
         calls = Calls(prompt, token_ids(args.answer, "--answer"), args.steps)
-    for name in ("a", "b", "cut"):
-        shutil.rmtree(args.output / name, ignore_errors=True)
+    clear_output(args.output, _read(args))
     environments = [_environment(args.env_a, "--env-a"), _environment(args.env_b, "--env-b")]
     right: Side | Dump
     if args.right.startswith("hf:"):
@@ -106,6 +107,11 @@ def run(args: argparse.Namespace) -> int:
     print(f"page: {page}")
     sys.stdout.flush()
     return 0 if report.finding is None else 1
+
+
+def _read(args: argparse.Namespace) -> list[Path]:
+    given = [Path(args.right.removeprefix("hf:")), args.other, *(Path(text.rpartition("=")[2]) for text in args.input)]
+    return given if args.recording is None else [*given, args.recording]
 
 
 def _opened(path: Path, name: str | None) -> Package | Path:

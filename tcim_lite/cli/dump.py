@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+_STEPS = 4  # of the answer, unless --steps says otherwise
+
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the sub-command."""
@@ -42,8 +44,20 @@ def add_call_arguments(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument(
         "--recording", metavar="FILE", type=Path, help="make the calls of a recording instead (docs/recording.md)"
     )
-    parser.add_argument("--steps", type=int, default=4, metavar="N", help="decode steps (%(default)s)")
+    parser.add_argument("--steps", type=int, default=_STEPS, metavar="N", help="decode steps (%(default)s)")
     parser.add_argument("--name", help="prefix of the files, when the folder holds several packages")
+
+
+def refuse_call_options(args: argparse.Namespace) -> None:
+    """Raises ArgumentError for an option that says how a package is called: one graph runs once, on its inputs."""
+    from ..errors import ArgumentError
+
+    options = ("prompt", "tokens", "recording", "answer", "only_step", "name")
+    given = [name for name in options if getattr(args, name, None) not in (None, "")]
+    if args.steps != _STEPS:
+        given.append("steps")
+    if given:
+        raise ArgumentError(f"--{given[0].replace('_', '-')} is for packages; a .hmm runs once, on what --input gives")
 
 
 def token_ids(text: str, option: str) -> list[int]:
@@ -98,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
         with DumpWriter(args.output, source) as writer:
             dump_package(package, calls, writer, taps, args.only_step)
     else:
+        refuse_call_options(args)
         with DumpWriter(args.output, source) as writer:
             dump_graph(args.package, _inputs(args.input), writer, taps)
     count = sum(len(step.tensors) for step in writer.steps)

@@ -148,6 +148,10 @@ def dump_graph(path: Path, inputs: Mapping[str, Path], writer: DumpWriter, taps:
     """
     with taps_of(taps):
         watched = Watched(tcim.load(path, tcim.Option(0)), path)
+    unknown = inputs.keys() - {"", *(watched.graph.values[id_].name for id_ in watched.graph.inputs)}
+    if unknown:
+        raise ArgumentError(f"{path}: no input is named {', '.join(sorted(unknown))}; `tcim-lite inspect {path}` lists "
+                            "them")  # fmt: skip
     values = {}
     missing = []
     for value in (watched.graph.values[id_] for id_ in watched.graph.inputs):
@@ -159,9 +163,6 @@ def dump_graph(path: Path, inputs: Mapping[str, Path], writer: DumpWriter, taps:
     if missing:
         raise ArgumentError(f"{path}: no file for the inputs {', '.join(missing)}; give --input NAME=FILE.npy or a "
                             "folder with their golden files")  # fmt: skip
-    unknown = inputs.keys() - {"", *(watched.graph.values[id_].name for id_ in watched.graph.inputs)}
-    if unknown:
-        raise ArgumentError(f"{path}: no input is named {', '.join(sorted(unknown))}")
     kinds = {value.name: value.kind for value in watched.graph.values}
     watched.given = {name: array for name, array in values.items() if kinds[name] == "state"}
     watched.run(values, None, None, writer)

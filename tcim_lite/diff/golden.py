@@ -61,7 +61,8 @@ def check(package: Path, folder: Path, limit: float = LIMIT, graphs: Sequence[st
         At least one verdict.
 
     Raises:
-        ArgumentError: There is no such package, graph or folder, or two tensors have one golden name.
+        ArgumentError: There is no such package, graph or folder, two tensors have one golden name, or the package's
+            graphs cannot share their caches, as those of a batch.
         TcimError: A model does not load.
     """
     if not folder.is_dir():
@@ -240,7 +241,13 @@ def _modules(package: Path, graphs: Sequence[str]) -> list[tuple[tcim.Module, Pa
     wanted = [paths[name] for name in graphs] or list(paths.values())
     loaded: dict[Path, tcim.Module] = {}
     for pair in _pairs(package, wanted):
-        loaded.update(zip(pair, load_pair(*pair, tcim.WeightManager(0)), strict=True))
+        try:
+            modules = load_pair(*pair, tcim.WeightManager(0))
+        except TcimError:
+            raise
+        except ValueError as error:
+            raise ArgumentError(f"{package}: {error}; or check one graph with --graph {pair[0].stem}") from None
+        loaded.update(zip(pair, modules, strict=True))
     return [(loaded.get(path) or tcim.load(path, tcim.Option(0)), path) for path in wanted]
 
 

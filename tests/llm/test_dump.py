@@ -75,8 +75,12 @@ def test_one_graph_runs_on_golden_files(package, tmp_path, capsys):
     capsys.readouterr()
     assert main([*command, "--input", f"input_1={tmp_path}/d/step_0/hmquant_qwen3_prefill_input_1_input.npy"]) == 2
     assert "no file for the inputs valid_length, current_length" in capsys.readouterr().err
-    assert main([*command, "--input", str(tmp_path / "d/step_0"), "--input", f"nothing={tmp_path}"]) == 2
-    assert "no input is named nothing" in capsys.readouterr().err
+    for given in ([], ["--input", str(tmp_path / "d/step_0")]):
+        assert main([*command, *given, "--input", f"nothing={tmp_path}"]) == 2
+        assert "no input is named nothing; `tcim-lite inspect" in capsys.readouterr().err
+    for option in (["--tokens", "3"], ["--only-step", "0"], ["--steps", "2"], ["--answer", "3"], ["--prompt", "a"]):
+        assert main([*command, "--input", str(tmp_path / "d/step_0"), *option]) == 2
+        assert f"{option[0]} is for packages; a .hmm runs once" in capsys.readouterr().err
     os.mkfifo(tmp_path / "pipe.npy")
     assert main([*command, "--input", f"input_1={tmp_path}/pipe.npy"]) == 2
     assert "there is no such file, or it is no regular file" in capsys.readouterr().err

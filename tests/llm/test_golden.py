@@ -72,3 +72,11 @@ def test_another_token_fails(package, dumped):
     file = dumped / "step_2" / "hmquant_qwen3_decode_logits_output.npy"
     np.save(file, np.load(file)[..., ::-1])
     assert [verdict.passed for verdict in check(package, dumped)] == [True, True, False, True]
+
+
+def test_graphs_that_cannot_share_caches_are_checked_one_at_a_time(tiny_package, package, dumped, capsys):
+    batch = tiny_package(quant="float32", prefill_length=16, context_length=64, batch=3).folder
+    assert main(["golden", str(batch), str(dumped)]) == 2
+    assert "cannot share KV caches: one module has" in (said := capsys.readouterr().err)
+    assert "or check one graph with --graph qwen3_prefill" in said
+    assert main(["golden", str(batch), str(dumped), "--graph", "qwen3_prefill"]) == 0
