@@ -1,6 +1,7 @@
 """What load and the options take, and how a mistake in it is named."""
 
 import array
+import copy
 import json
 import mmap
 import os
@@ -29,6 +30,18 @@ def test_models_load_from_anything_with_a_buffer(tmp_path, linear_bytes, referen
             rt.load(bad)
     with pytest.raises(TypeError, match=r"bytes are taken as a model, not as its path; give os.fsdecode\(path\)"):
         rt.load(os.fsencode(tmp_path / "model.hmm"))
+    for bad in (None, 5, linear_bytes):
+        with pytest.raises(TypeError, match=r"path=.*: expected a str or a path"):
+            rt.load_model_info(bad)
+
+
+def test_programs_hang_what_they_like_on_a_module(add_model):
+    module = rt.load(add_model)
+    calls = []
+    module.name, inner = "add", module.run
+    module.run = lambda *args: (calls.append(args), inner(*args))
+    module.run(True)
+    assert (calls, copy.copy(module).name, module.get_output_name(0)) == ([(True,)], "add", "total")
 
 
 def test_paths_are_taken_as_the_system_names_files(tmp_path, add_model):

@@ -267,6 +267,9 @@ def test_bad_manager_arguments():
     assert (manager.device_ids, manager.dev_count, rt.DevManager().verify()) == ([1, 0], 2, True)
     named = rt.DevManager(devices=[1, 0], backend_name="Xh2HalBackend")  # as the vendor's programs call both
     assert (named.device_ids, named.backend_name) == ([1, 0], "Xh2HalBackend")
+    assert rt.DevManager(device_ids=[1, 0]).device_ids == [1, 0]  # as the adapter calls it
+    with pytest.raises(TypeError, match="device_ids is another name of devices; give one of them"):
+        rt.DevManager([1], device_ids=[0])
     with pytest.raises(TypeError):
         rt.Option("wm")
     with pytest.raises(TypeError, match="list of names"):

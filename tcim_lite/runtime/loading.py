@@ -47,4 +47,6 @@ def load_model_info(path: str | os.PathLike[str]) -> str:
     Raises:
         HmmFormatError: the file is missing or damaged.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path={path!r:.200}: expected a str or a path")
     return _core.describe_model(file_path(path))

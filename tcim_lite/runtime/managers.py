@@ -17,18 +17,25 @@ __all__ = ["DevManager", "WeightManager"]
 class DevManager:
     """An ordered list of device ids; the first is rank 0. Immutable."""
 
-    def __init__(self, devices: int | Iterable[int] = 0, backend_name: str = "") -> None:
+    def __init__(
+        self, devices: int | Iterable[int] = 0, backend_name: str = "", *, device_ids: int | Iterable[int] | None = None
+    ) -> None:
         """Describes devices. Whether they exist is checked by `load`.
 
         Args:
             devices: one id, or a list or tuple of them.
             backend_name: "Xh2HalBackend", "Xh2aHalBackend", "xh2" or "".
+            device_ids: another name of `devices`, that of the adapter and of the attribute.
 
         Raises:
-            TypeError: an id is no int.
+            TypeError: an id is no int, or both names are used.
             ValueError: an id is negative, there are none, or the backend is unknown (`ArgumentError`).
             UnsupportedError: the backend of another chip.
         """
+        if device_ids is not None:
+            if devices != 0:
+                raise TypeError("device_ids is another name of devices; give one of them")
+            devices = device_ids
         given: list[Any] = list(devices) if isinstance(devices, (list, tuple, range)) else [devices]
         if any(isinstance(device_id, bool) for device_id in given):
             raise TypeError(f"devices={devices!r:.200}: expected an int or a list of ints")

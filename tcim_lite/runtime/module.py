@@ -32,7 +32,8 @@ class Module:
     waits for the work, but does not raise its error. An argument of the wrong type is a TypeError.
     """
 
-    __slots__ = ("__weakref__", "_core")
+    # Programs hang what they like on a module: the managers it needs, a name, a timed `run`.
+    __slots__ = ("__dict__", "__weakref__", "_core")
 
     _core: CoreModule
 
@@ -66,7 +67,9 @@ class Module:
         return f"<Module on {self.get_backend_name()}: inputs {listed(inputs)}, outputs {listed(outputs)}>"
 
     def __copy__(self) -> Module:
-        return Module._wrap(self._core)
+        module = Module._wrap(self._core)
+        module.__dict__.update(self.__dict__)
+        return module
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Module cannot be pickled or copied deeply; load it again, in the process that uses it")
@@ -184,8 +187,9 @@ class Module:
         else:
             try:
                 array = as_array(value)
-            except ArgumentError as error:
-                raise ArgumentError(f"set_input error: input {name!r:.200}: {error}") from error
+            except (ArgumentError, TypeError) as error:
+                kind = ArgumentError if isinstance(error, ArgumentError) else TypeError
+                raise kind(f"set_input error: input {name!r:.200}: {error}") from error
             self._core.set_input_array(port_name(name), array)
 
     @exact("7.2", "Module::SetDevInput")
