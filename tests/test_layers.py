@@ -232,8 +232,10 @@ def test_the_environment_gives_a_layer_its_file(tmp_path):
     for wrong, message in {
         "trace:": "'trace:' names no file",
         "strict:a": "no option 'file'; expected one of mode",
+        f"trace:{tmp_path}/a,trace:{tmp_path}/b": "lists trace twice; expected each layer once",
     }.items():
         assert message in run_python(code, TCIM_LITE_LAYERS=wrong).stderr
+    assert not (tmp_path / "a").exists()
 
 
 def test_an_unknown_layer_in_the_environment_is_an_error_of_every_call():

@@ -105,7 +105,14 @@ std::pair<const Layer*, Options> layer_and_options(const std::string& entry) {
 void start_from_environment() {
   std::vector<std::pair<const Layer*, Options>> wanted;
   if (const auto list = env_text("TCIM_LITE_LAYERS")) {
-    for (const std::string& entry : names_of(*list)) wanted.push_back(layer_and_options(entry));
+    for (const std::string& entry : names_of(*list)) {
+      wanted.push_back(layer_and_options(entry));
+      const Layer* layer = wanted.back().first;
+      if (std::count_if(wanted.begin(), wanted.end(), [&](const auto& each) { return each.first == layer; }) > 1) {
+        fail(ErrorCode::Argument, "TCIM_LITE_LAYERS='", *list, "' lists ", layer->name,
+             " twice; expected each layer once, with at most one file");
+      }
+    }
   }
   if (const auto strict = strict_wanted()) {
     const Layer& layer = find("strict", "TCIM_LITE_STRICT");

@@ -124,7 +124,7 @@ def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.
             data = memoryview(b"") if empty else memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise HmmFormatError(f"{path}: cannot be read ({error.strerror or error})") from error
-    return _parse(data, path.name)
+    return _parse(data, str(path))
 
 
 def _open_without_blocking(path: str, flags: int) -> int:
