@@ -68,6 +68,13 @@ void Tensor::describe_read(CallEvent& event) const {
   if (handed_out()) event.handed_out = host_array(*this);
 }
 
+void Tensor::describe_copy(CallEvent& event, const Tensor& target) const {
+  describe_read(event);
+  event.tensor = TensorFacts(target);
+  event.made = host_array(target);
+  event.writes = Memory::Tensor;
+}
+
 void Tensor::describe_handing_out(CallEvent& event, bool before) const {
   describe_read(event);
   if (!before) event.handed_out.reset();
@@ -241,13 +248,7 @@ Tensor Tensor::astype(DType dtype) const {
 
 void Tensor::copy_to(const Tensor& target) const {
   return api_call(
-      device_call<"Tensor.copy_to">,
-      [&](CallEvent& event) {
-        describe_read(event);
-        event.tensor = TensorFacts(target);
-        event.made = host_array(target);
-        event.writes = Memory::Tensor;
-      },
+      device_call<"Tensor.copy_to">, [&](CallEvent& event) { describe_copy(event, target); },
       [&] {
         if (info_.dtype != target.info_.dtype) {
           fail(ErrorCode::Shape, "copy_to: the source is ", name_of(info_.dtype), ", the target ",
@@ -262,11 +263,8 @@ void Tensor::cast_to(const Tensor& target) const {
   return api_call(
       device_call<"Tensor.cast_to">,
       [&](CallEvent& event) {
-        describe_read(event);
+        describe_copy(event, target);
         values.describe(event, *this);
-        event.tensor = TensorFacts(target);
-        event.made = host_array(target);
-        event.writes = Memory::Tensor;
       },
       [&] { copy_values(target, "cast_to"); });
 }

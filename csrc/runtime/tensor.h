@@ -72,6 +72,7 @@ class Tensor {
   Tensor select_images(const Shape& start, const Shape& extents) const;
   void copy_values(const Tensor& target, const char* what) const;
   void describe_read(CallEvent& event) const;
+  void describe_copy(CallEvent& event, const Tensor& target) const;
   // Of a call that gives the program a pointer; `before`: whether it had one already.
   void describe_handing_out(CallEvent& event, bool before) const;
   bool handed_out() const noexcept;

@@ -146,14 +146,22 @@ struct Sums {
   float o[Heads][8] = {}, m[Heads], l[Heads];
 };
 
-// Scores of kUnroll keys, summed over the lanes that share them.
-template <int Heads, int Lanes>
-__device__ __forceinline__ void score_keys(const float (&q)[Heads][8], const uint4 (&raw)[kUnroll],
-                                           float (&score)[Heads][kUnroll]) {
+// use(u, kv) with a lane's elements of each key or value in flight.
+template <typename Use>
+__device__ __forceinline__ void for_elements(const uint4 (&raw)[kUnroll], const Use& use) {
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     float kv[8];
     load8(reinterpret_cast<const __half*>(&raw[u]), kv);
+    use(u, kv);
+  }
+}
+
+// Scores of kUnroll keys, summed over the lanes that share them.
+template <int Heads, int Lanes>
+__device__ __forceinline__ void score_keys(const float (&q)[Heads][8], const uint4 (&raw)[kUnroll],
+                                           float (&score)[Heads][kUnroll]) {
+  for_elements(raw, [&](int u, const float (&kv)[8]) {
 #pragma unroll
     for (int h = 0; h < Heads; ++h) {
       float sum = 0;
@@ -161,7 +169,7 @@ __device__ __forceinline__ void score_keys(const float (&q)[Heads][8], const uin
       for (int i = 0; i < 8; ++i) sum = fmaf(q[h][i], kv[i], sum);
       score[h][u] = sum;
     }
-  }
+  });
 #pragma unroll
   for (int step = 1; step < Lanes; step *= 2) {
 #pragma unroll
@@ -201,16 +209,13 @@ __device__ __forceinline__ void take_shares(Sums<Heads>& sums, float (&score)[He
 template <int Heads>
 __device__ __forceinline__ void add_values(Sums<Heads>& sums, const uint4 (&raw)[kUnroll],
                                            const float (&score)[Heads][kUnroll]) {
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    float kv[8];
-    load8(reinterpret_cast<const __half*>(&raw[u]), kv);
+  for_elements(raw, [&](int u, const float (&kv)[8]) {
 #pragma unroll
     for (int h = 0; h < Heads; ++h) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) sums.o[h][i] = fmaf(score[h][u], kv[i], sums.o[h][i]);
     }
-  }
+  });
 }
 
 // The keys of a part of a warp, kUnroll at a time; what they add up to goes to shared memory.
