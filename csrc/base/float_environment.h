@@ -8,12 +8,14 @@
 #include <cstdint>
 #else
 #include <cfenv>
+
+#include "base/no_copy.h"
 #endif
 
 namespace tcim_lite {
 
 // The default floating-point environment while in scope, on this thread.
-class DefaultFloatEnvironment {
+class DefaultFloatEnvironment : public NoCopy {
  public:
 #if defined(__x86_64__)
   DefaultFloatEnvironment() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
@@ -44,8 +46,6 @@ class DefaultFloatEnvironment {
 #endif
 
  public:
-  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
-  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
 };
 
 }  // namespace tcim_lite

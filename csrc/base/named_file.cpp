@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/no_copy.h"
+
 namespace tcim_lite {
 namespace {
 
-class NamedFile {
+class NamedFile : public NoCopy {
  public:
   NamedFile(const std::string& path, ErrorCode code, const std::string& what)
       // Not blocking: opening a FIFO nobody writes would hang.
@@ -22,8 +24,6 @@ class NamedFile {
     fail(code, what, S_ISDIR(status.st_mode) ? " is a folder" : " is not a regular file", "; give the path of a file");
   }
   ~NamedFile() { close(fd_); }
-  NamedFile(const NamedFile&) = delete;
-  NamedFile& operator=(const NamedFile&) = delete;
 
   std::string read_at_most(uint64_t most_bytes) const {
     std::string text;

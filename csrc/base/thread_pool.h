@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/no_copy.h"
+
 namespace tcim_lite {
 
-class ThreadPool {
+class ThreadPool : public NoCopy {
  public:
   // TCIM_LITE_THREADS, else the smaller of the CPU affinity and the cgroup quota.
   static ThreadPool& instance();
@@ -31,9 +33,6 @@ class ThreadPool {
   void parallel_runs(int64_t count, const Task& task) {
     run_region(Order::Runs, body_of<Task>, &task, count, 1);
   }
-
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
 
  private:
   using Body = void (*)(const void* context, int64_t begin, int64_t end, int member);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/no_copy.h"
 #include "runtime/strided_copy.h"
 
 namespace tcim_lite {
@@ -36,7 +37,7 @@ namespace py = pybind11;
 // Lets other Python threads run. Unlike py::gil_scoped_release it survives the end of the interpreter: up to
 // Python 3.13 a daemon thread that asks for the GIL back then is ended by unwinding its stack, which a destructor must
 // not do.
-class NoGil {
+class NoGil : public NoCopy {
  public:
   NoGil() : thread_(PyEval_SaveThread()) {}
   ~NoGil() {
@@ -46,8 +47,6 @@ class NoGil {
       sleep_until_the_process_is_gone();
     }
   }
-  NoGil(const NoGil&) = delete;
-  NoGil& operator=(const NoGil&) = delete;
 
  private:
   PyThreadState* thread_;

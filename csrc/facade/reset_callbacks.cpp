@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/no_copy.h"
 #include "runtime/device_control.h"
 
 namespace tcim::internal {
@@ -36,7 +37,7 @@ Registry& registry() {
 }
 
 // A reset of a device, of which there is one at a time.
-class Turn {
+class Turn : public tcim_lite::NoCopy {
  public:
   explicit Turn(int device_id) : device_id_(device_id) {
     const std::lock_guard lock(registry().mutex);
@@ -50,8 +51,6 @@ class Turn {
     const std::lock_guard lock(registry().mutex);
     registry().resetting.erase(device_id_);
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
 
  private:
   const int device_id_;

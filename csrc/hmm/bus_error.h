@@ -6,16 +6,16 @@
 #include <span>
 #include <string>
 
+#include "base/no_copy.h"
+
 namespace tcim_lite::hmm {
 
 // While this lives, a SIGBUS in `bytes` writes a line that names the file to standard error, before the handler that
 // was there (or the default action) has its turn. No locks: a fork may happen at any time.
-class NamedMapping {
+class NamedMapping : public NoCopy {
  public:
   NamedMapping(std::string path, std::span<const std::byte> bytes);
   ~NamedMapping();
-  NamedMapping(const NamedMapping&) = delete;
-  NamedMapping& operator=(const NamedMapping&) = delete;
 
   const std::string& path() const noexcept { return path_; }
   bool holds(const void* address) const noexcept;

@@ -15,6 +15,7 @@
 #include "base/aligned_buffer.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/no_copy.h"
 #include "hmm/bus_error.h"
 #include "hmm/layout.h"
 #include "hmm/reader.h"
@@ -22,15 +23,13 @@
 namespace tcim_lite::hmm {
 namespace {
 
-class Descriptor {
+class Descriptor : public NoCopy {
  public:
   // Not blocking: opening a FIFO nobody writes would hang.
   explicit Descriptor(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0) fail_with_errno(path);
   }
   ~Descriptor() { close(fd_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
 
   int get() const noexcept { return fd_; }
 

@@ -12,29 +12,26 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/no_copy.h"
 #include "runtime/observer.h"
 
 namespace tcim_lite {
 
 // Marks this thread as being inside a call. Calls may nest.
-class ApiCall {
+class ApiCall : public NoCopy {
  public:
   ApiCall() noexcept;
   ~ApiCall();
-  ApiCall(const ApiCall&) = delete;
-  ApiCall& operator=(const ApiCall&) = delete;
 
   bool outermost() const noexcept { return outermost_; }
   // Whether this thread is in a call that another call has made, which may hold a lock.
   static bool nested() noexcept;
 
   // Lets a fork through meanwhile: this thread is inside a call but holds no lock and changes nothing.
-  class Pause {
+  class Pause : public NoCopy {
    public:
     Pause() noexcept;
     ~Pause();
-    Pause(const Pause&) = delete;
-    Pause& operator=(const Pause&) = delete;
 
    private:
     const int depth_;

@@ -12,6 +12,7 @@
 
 #include "backends/backend.h"
 #include "base/aligned_buffer.h"
+#include "base/no_copy.h"
 #include "runtime/ledger.h"
 #include "runtime/placement.h"
 #include "runtime/uses.h"
@@ -29,7 +30,7 @@ enum class Content {
   HandedOn,     // the same; a run writes what the next one reads, so the device needs it more often than the host
 };
 
-class Buffer {
+class Buffer : public NoCopy {
  public:
   // Zeroed; a listener may fill memory of which the contents are unspecified. Throw Error(Device) when a device is full
   // or does not exist. `holder` as in Charge.
@@ -42,8 +43,6 @@ class Buffer {
   // Memory that another owner holds, on the host or on `device`, and that outlives the buffer. Not counted against the
   // device.
   static std::shared_ptr<Buffer> wrap(void* data, uint64_t bytes, Device* device = nullptr);
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
 
   uint64_t handle() const noexcept { return handle_; }
   uint64_t bytes() const noexcept { return bytes_; }

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/no_copy.h"
 
 namespace tcim_lite {
 namespace {
@@ -75,13 +76,11 @@ void close_own(Shared& own) {
   own.fd = -1;
 }
 
-struct Directory {
+struct Directory : NoCopy {
   explicit Directory(const std::string& path) : stream(opendir(path.c_str())) {}
   ~Directory() {
     if (stream != nullptr) closedir(stream);
   }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
 
   const char* next() {
     const dirent* entry = stream == nullptr ? nullptr : readdir(stream);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "backends/backend.h"
+#include "base/no_copy.h"
 #include "runtime/device_profile.h"
 #include "runtime/device_usage.h"
 #include "runtime/ledger.h"
@@ -71,7 +72,7 @@ class Device {
 };
 
 // Counts the time of this scope as busy time of the devices.
-class DeviceWork {
+class DeviceWork : public NoCopy {
  public:
   explicit DeviceWork(std::span<Device* const> devices) : devices_(devices) {
     for (Device* device : devices_) device->usage().busy.begin();
@@ -79,8 +80,6 @@ class DeviceWork {
   ~DeviceWork() {
     for (Device* device : devices_) device->usage().busy.end();
   }
-  DeviceWork(const DeviceWork&) = delete;
-  DeviceWork& operator=(const DeviceWork&) = delete;
 
  private:
   const std::span<Device* const> devices_;

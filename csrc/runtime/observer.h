@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/no_copy.h"
 #include "graph/graph.h"
 #include "runtime/tensor.h"
 
@@ -196,13 +197,11 @@ void observe_run_begin(RunEvent& event);
 void observe_run_end(RunEvent& event) noexcept;
 
 // A call as its definition describes it (api_call.h). The list is complete once the library is loaded.
-class KnownCall {
+class KnownCall : public NoCopy {
  public:
   KnownCall(const char* name, bool needs_device) noexcept : name(name), needs_device(needs_device), next(last_) {
     last_ = this;
   }
-  KnownCall(const KnownCall&) = delete;
-  KnownCall& operator=(const KnownCall&) = delete;
 
   const char* const name;
   const bool needs_device;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/no_copy.h"
 #include "runtime/ledger.h"
 #include "runtime/model_file.h"
 #include "runtime/observer.h"
@@ -26,13 +27,11 @@ namespace tcim_lite {
 
 class Device;
 
-class Program {
+class Program : public NoCopy {
  public:
   // Takes the weights of every part from `store`. One device for each part, in rank order. `taps`: see graph/taps.h.
   Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store,
           const ShouldAbort& should_abort, std::span<const std::string> taps = {});
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
 
   // The device of rank 0, whose default stream the model runs on.
   Device& device() const noexcept { return *devices_.front(); }

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/no_copy.h"
 
 namespace tcim_lite {
 
@@ -43,7 +44,7 @@ void set_interrupt_check(InterruptCheck check);
 // Asks it; true: the wait of this thread ends with Interrupted.
 bool interrupted();
 
-class Stream {
+class Stream : public NoCopy {
  public:
   // auto_yield has no effect on results.
   explicit Stream(bool auto_yield = false);
@@ -51,8 +52,6 @@ class Stream {
   static std::shared_ptr<Stream> create(bool auto_yield);
   // Waits for the queued work.
   ~Stream();
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
 
   uint64_t handle() const noexcept { return handle_; }
   bool auto_yield() const noexcept { return auto_yield_; }

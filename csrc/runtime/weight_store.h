@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/no_copy.h"
 #include "runtime/abort.h"
 #include "runtime/ledger.h"
 #include "runtime/model_file.h"
@@ -24,11 +25,9 @@ namespace tcim_lite {
 class Device;
 
 // A weight on a device: used where it lies in the mapped file, which it keeps open, or placed by the backend.
-class Weight {
+class Weight : public NoCopy {
  public:
   Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t index);
-  Weight(const Weight&) = delete;
-  Weight& operator=(const Weight&) = delete;
 
   const hmm::WeightEntry& entry() const noexcept { return file_->content().weights[index_]; }
   std::span<const std::byte> bytes() const noexcept { return file_->bytes_of(entry()); }

@@ -8,16 +8,15 @@
 
 #include "backends/cuda/handles.h"
 #include "backends/cuda/kernels/kernels.h"
+#include "base/no_copy.h"
 
 namespace tcim_lite::cuda {
 
-class Blas {
+class Blas : public NoCopy {
  public:
   // Null when no libcublas can be loaded; the log says so once. TCIM_LITE_CUBLAS names a file, or is "off".
   static std::unique_ptr<Blas> find(cudaStream_t stream);
   ~Blas();
-  Blas(const Blas&) = delete;
-  Blas& operator=(const Blas&) = delete;
 
   // products [rows, outputs] = x W^T, summed in fp32 and rounded to `elem`; infinite where that overflows. x and W:
   // fp16.

@@ -11,6 +11,7 @@
 
 #include "backends/cuda/check.h"
 #include "base/error.h"
+#include "base/no_copy.h"
 
 namespace tcim_lite::cuda {
 
@@ -35,19 +36,15 @@ using CapturedGraph = Owned<cudaGraph_t, cudaGraphDestroy>;
 using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 // Allocating, freeing, copying or waiting in another thread invalidates a capture. Threads hold this gate shared for
 // such calls, and a capture holds it exclusively. The capturing thread itself may pass.
-class AllocationGate {
+class AllocationGate : public NoCopy {
  public:
   AllocationGate();
   ~AllocationGate();
-  AllocationGate(const AllocationGate&) = delete;
-  AllocationGate& operator=(const AllocationGate&) = delete;
 };
-class CaptureGate {
+class CaptureGate : public NoCopy {
  public:
   CaptureGate();
   ~CaptureGate();
-  CaptureGate(const CaptureGate&) = delete;
-  CaptureGate& operator=(const CaptureGate&) = delete;
 };
 
 void free_device(std::byte* data) noexcept;
@@ -70,7 +67,7 @@ void connect(int gpu, int other);
 bool reads(int gpu, int other);  // whether they do; a GPU reads its own
 
 // Makes a GPU current for the calling thread, until the end of the scope.
-class UseGpu {
+class UseGpu : public NoCopy {
  public:
   explicit UseGpu(int gpu) {
     CUDA_CHECK(cudaGetDevice(&before_));
@@ -80,8 +77,6 @@ class UseGpu {
   ~UseGpu() {
     if (changed_) cudaSetDevice(before_);
   }
-  UseGpu(const UseGpu&) = delete;
-  UseGpu& operator=(const UseGpu&) = delete;
 
  private:
   int before_ = 0;

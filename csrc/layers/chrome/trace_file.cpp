@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/no_copy.h"
 
 namespace tcim_lite::layers {
 namespace {
@@ -30,15 +31,13 @@ bool write_at(int file, std::string_view text, off_t offset) noexcept {
 
 // Between processes, a child of a fork and its parent among them: the lock is the process's, not the open file's. So
 // the threads of one need another.
-class FileLock {
+class FileLock : public NoCopy {
  public:
   explicit FileLock(int file) noexcept : threads_(of_threads()), file_(file) {
     while (!set(F_WRLCK) && errno == EINTR) {
     }
   }
   ~FileLock() { set(F_UNLCK); }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
 
  private:
   // Of all traces of the process. Held inside of calls and runs only, so a fork finds it free.

@@ -5,17 +5,17 @@
 #include <string>
 #include <string_view>
 
+#include "base/no_copy.h"
+
 namespace tcim_lite::layers {
 
 // Thread-safe.
-class TraceFile {
+class TraceFile : public NoCopy {
  public:
   // Begins the file if there is none. Throws Error(Argument) for one that cannot be written, is no regular file, or
   // holds something else.
   explicit TraceFile(std::string path);
   ~TraceFile();
-  TraceFile(const TraceFile&) = delete;
-  TraceFile& operator=(const TraceFile&) = delete;
 
   // Events, separated by ",\n". One that cannot be written is lost, which the log says once.
   void append(std::string_view events) noexcept;

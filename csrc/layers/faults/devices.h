@@ -12,18 +12,17 @@
 #include <string>
 #include <vector>
 
+#include "base/no_copy.h"
 #include "runtime/program.h"
 
 namespace tcim_lite::layers {
 
-class FaultyDevices {
+class FaultyDevices : public NoCopy {
  public:
   using Clock = std::chrono::steady_clock;
 
   FaultyDevices() = default;
   ~FaultyDevices() { forget(); }
-  FaultyDevices(const FaultyDevices&) = delete;
-  FaultyDevices& operator=(const FaultyDevices&) = delete;
 
   // As a reset of every device.
   void forget() noexcept;

@@ -10,16 +10,16 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "base/no_copy.h"
+
 namespace tcim_lite::layers {
 
-class RecordFile {
+class RecordFile : public NoCopy {
  public:
   // Replaces a file of the name; if another recording is written into it, FILE.<pid> is written instead. `meta` is
   // JSON. Throws Error(Argument) if the file cannot be written.
   RecordFile(std::string path, std::string meta);
   ~RecordFile();
-  RecordFile(const RecordFile&) = delete;
-  RecordFile& operator=(const RecordFile&) = delete;
 
   // A JSON object on one line. The child of a fork begins a file of its own, FILE.<pid>.
   void add_record(std::string_view line);
