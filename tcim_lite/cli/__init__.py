@@ -1,7 +1,7 @@
 """The `tcim-lite` command: one file per sub-command, the work is elsewhere.
 
-A command module has ``add_parser(commands)``, which adds its argparse sub-parser, and ``run(args) -> int``. It imports
-what it needs inside `run`, so that `tcim-lite --help` is quick and needs no extra.
+A command module says what it is (`HELP`, `DESCRIPTION`) and has ``add_arguments(parser)`` and ``run(args) -> int``. It
+imports what it needs inside `run`, so that `tcim-lite --help` is quick and needs no extra.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tcim-lite {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
-        importlib.import_module(f".{name}", __package__).add_parser(commands)
-    for command in commands.choices.values():
+        module = importlib.import_module(f".{name}", __package__)
+        command = commands.add_parser(name.replace("_", "-"), help=module.HELP, description=module.DESCRIPTION)
         command.register("type", Path, _path)
+        module.add_arguments(command)
     return parser
 
 

@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from ..bench import MachineLimits, ModelledTime, NetworkSpeed, PackageSpeed, Timing
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "bench",
-        help="measure how fast a package runs here",
-        description="Measures load, prefill, decode and verify of a package, or load and runs of a network from an "
-        "ONNX file, and this machine's limits before and after: the share says how near a run is to the limit that is "
-        "lower for it. Close other programs first.",
-    )
+HELP = "measure how fast a package runs here"
+DESCRIPTION = (
+    "Measures load, prefill, decode and verify of a package, or load and runs of a network from an ONNX file, and this "
+    "machine's limits before and after: the share says how near a run is to the limit that is lower for it. Close "
+    "other programs first."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument(
         "folder", metavar="PACKAGE", type=Path, help="a folder, or a network's .hmm, that `tcim-lite compile` wrote"
     )

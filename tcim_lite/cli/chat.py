@@ -35,14 +35,15 @@ _HELP = """/reset       forget the conversation
 Ctrl-C       end the answer that is being made"""
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "chat",
-        help="talk with a model",
-        description="A conversation with a model; /help lists what else can be typed. Ctrl-C ends an answer, Ctrl-D "
-        "the chat. Needs pip install 'tcim-lite[chat]'.",
-    )
+HELP = "talk with a model"
+DESCRIPTION = (
+    "A conversation with a model; /help lists what else can be typed. Ctrl-C ends an answer, Ctrl-D the chat. Needs "
+    "pip install 'tcim-lite[chat]'."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     add_model_arguments(parser)
     parser.add_argument("--system", metavar="TEXT", help="the system prompt")
     parser.add_argument(

@@ -7,20 +7,19 @@ import sys
 import time
 import warnings
 
+HELP = "compile a checkpoint or an ONNX network into a package folder"
+DESCRIPTION = (
+    "Compiles a checkpoint into OUT: prefill and decode graphs, shared weights, embedding, tokenizer. docs/compile.md "
+    "lists the model families. Needs pip install 'tcim-lite[compile]', for GGUF 'tcim-lite[gguf]'. MODEL.onnx, or the "
+    "config.yml of the vendor's hmatc that names one, becomes one graph (docs/onnx.md; 'tcim-lite[onnx]')."
+)
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     from .compile_options import SECTIONS
 
-    parser = commands.add_parser(
-        "compile",
-        help="compile a checkpoint or an ONNX network into a package folder",
-        description="Compiles a checkpoint into OUT: prefill and decode graphs, shared weights, embedding, tokenizer. "
-        "docs/compile.md lists the model families. Needs pip install 'tcim-lite[compile]', for GGUF 'tcim-lite[gguf]'. "
-        "MODEL.onnx, or the config.yml of the vendor's hmatc that names one, becomes one graph (docs/onnx.md; "
-        "'tcim-lite[onnx]').",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     for section in SECTIONS:
         group = parser.add_argument_group(section.title, section.about) if section.title else parser
         for option in section.options:

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 SHELLS = ("bash", "zsh", "fish")
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "completion",
-        help="print a script that makes a shell complete this command",
-        description='Prints a completion script. bash and zsh: eval "$(tcim-lite completion bash)" in the startup file '
-        "(zsh: completion zsh, after compinit); fish: tcim-lite completion fish | source.",
-    )
+HELP = "print a script that makes a shell complete this command"
+DESCRIPTION = (
+    'Prints a completion script. bash and zsh: eval "$(tcim-lite completion bash)" in the startup file '
+    "(zsh: completion zsh, after compinit); fish: tcim-lite completion fish | source."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("shell", choices=SHELLS)
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+HELP = "test a runtime against the API contract"
+DESCRIPTION = "Tests a runtime against the API contract, corner by corner, through its public API."
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     from ..conformance import command_line
 
-    parser = commands.add_parser(
-        "conformance",
-        help="test a runtime against the API contract",
-        description="Tests a runtime against the API contract, corner by corner, through its public API.",
-    )
     command_line.add_arguments(parser)
 
 

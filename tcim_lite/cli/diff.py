@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from ..llm import Package
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "diff",
-        help="find the first op where two runs differ",
-        description="Runs two packages, or one package in two ways, on the same tokens (or two graphs on the same "
-        "inputs), and names the first op of B whose result leaves its bound on right inputs. Writes that op as a model "
-        "of its own with its inputs, and a page with the errors over the layers. Exit status 1: an op was found.",
-    )
+HELP = "find the first op where two runs differ"
+DESCRIPTION = (
+    "Runs two packages, or one package in two ways, on the same tokens (or two graphs on the same inputs), and names "
+    "the first op of B whose result leaves its bound on right inputs. Writes that op as a model of its own with its "
+    "inputs, and a page with the errors over the layers. Exit status 1: an op was found."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument(
         "right",
         metavar="A",

@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+HELP = "write the tensors of a run as .npy files"
+DESCRIPTION = (
+    "Runs a package on a prompt, or one .hmm on given inputs, and writes inputs, outputs, taps and the rows written to "
+    "caches under the names of the vendor's golden files."
+)
 _STEPS = 4  # of the answer, unless --steps says otherwise
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "dump",
-        help="write the tensors of a run as .npy files",
-        description="Runs a package on a prompt, or one .hmm on given inputs, and writes inputs, outputs, taps and the "
-        "rows written to caches under the names of the vendor's golden files.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("package", metavar="DIR|FILE.hmm", type=Path, help="a package folder, or one graph")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder to write")
     add_call_arguments(parser)

@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from ..layers import FindingKind
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "explain",
-        help="say what a finding of strict mode means",
-        description="Says what a finding of strict mode means, by which rule, and what to do.",
-    )
+HELP = "say what a finding of strict mode means"
+DESCRIPTION = "Says what a finding of strict mode means, by which rule, and what to do."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("code", metavar="CODE", nargs="?", help="such as S-101; without it, all codes are listed")
     parser.add_argument("--markdown", action="store_true", help="print docs/strict.md")
 

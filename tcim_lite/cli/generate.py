@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from .answering import Answer
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "generate",
-        help="answer one prompt",
-        description="Answers one prompt on standard output as it is made, and prints what it cost on standard error. "
-        "Needs pip install 'tcim-lite[chat]'.",
-    )
+HELP = "answer one prompt"
+DESCRIPTION = (
+    "Answers one prompt on standard output as it is made, and prints what it cost on standard error. Needs pip install "
+    "'tcim-lite[chat]'."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     add_model_arguments(parser)
     parser.add_argument("stdin", metavar="-", nargs="?", choices=("-",), help="read the prompt from standard input")
     prompt = parser.add_mutually_exclusive_group()

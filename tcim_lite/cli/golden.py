@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+HELP = "check a package against golden files"
+DESCRIPTION = (
+    "Runs a package on the inputs of golden files and compares its outputs with theirs. An output passes if it is "
+    "equal, or if its cosine reaches the limit. A missing file is a failure. Exits with 1 if any fails."
+)
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "golden",
-        help="check a package against golden files",
-        description="Runs a package on the inputs of golden files and compares its outputs with theirs. An output "
-        "passes if it is equal, or if its cosine reaches the limit. A missing file is a failure. Exits with 1 if any "
-        "fails.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("package", metavar="DIR|FILE.hmm", type=Path, help="a package folder, or one graph")
     parser.add_argument(
         "folder",

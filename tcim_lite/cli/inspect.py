@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from ..hmm import Container, Graph, Value
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "inspect",
-        help="show what a .hmm, .hmms, .hmw or package folder holds",
-        description="Shows what a file or a package folder holds.",
-    )
+HELP = "show what a .hmm, .hmms, .hmw or package folder holds"
+DESCRIPTION = "Shows what a file or a package folder holds."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("path", metavar="FILE|DIR", type=Path)
     parser.add_argument("--weights", action="store_true", help="list every weight")
     parser.add_argument("--taps", action="store_true", help="list every value that TCIM_LITE_TAPS can make an output")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+HELP = "put a package into one GGUF file, as the vendor delivers models"
+DESCRIPTION = (
+    "Puts prefill, decode, embedding and tokenizer of a package into one GGUF file, for programs that load graphs from "
+    "such a file (Option.set_model_offset). Compile the package with --self-contained. Needs the extra [gguf]."
+)
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "pack",
-        help="put a package into one GGUF file, as the vendor delivers models",
-        description="Puts prefill, decode, embedding and tokenizer of a package into one GGUF file, for programs that "
-        "load graphs from such a file (Option.set_model_offset). Compile the package with --self-contained. "
-        "Needs the extra [gguf].",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("package", metavar="DIR", type=Path, help="folder that `tcim-lite compile` wrote")
     parser.add_argument("-o", "--output", metavar="FILE.gguf", type=Path, required=True, help="file to write")
     parser.add_argument("--name", help="prefix of the package's files, if the folder holds several packages")

@@ -6,16 +6,16 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+HELP = "which API a program uses, how it is emulated, and what is risky"
+DESCRIPTION = (
+    "Reads a program: Python, C++ (its includes and names), or a compiled program (its symbols). Says which calls of "
+    "the API it uses and whether each is emulated exactly, chosen, an extension, or missing; and names risky patterns "
+    "with their lines and fixes. Exit status 1: something is missing or risky."
+)
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "port-check",
-        help="which API a program uses, how it is emulated, and what is risky",
-        description="Reads a program: Python, C++ (its includes and names), or a compiled program (its symbols). Says "
-        "which calls of the API it uses and whether each is emulated exactly, chosen, an extension, or missing; and "
-        "names risky patterns with their lines and fixes. Exit status 1: something is missing or risky.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("path", metavar="PATH", type=Path, nargs="*", help="sources, programs, or folders of sources")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--table", action="store_true", help="print the status of every call of the API as Markdown")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+HELP = "show what a recording of calls holds, drop its data, or pack it"
+DESCRIPTION = "Shows what a recording (TCIM_LITE_LAYERS=record:FILE) holds."
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "record-info",
-        help="show what a recording of calls holds, drop its data, or pack it",
-        description="Shows what a recording (TCIM_LITE_LAYERS=record:FILE) holds.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("file", metavar="FILE", type=Path)
     parser.add_argument("--calls", action="store_true", help="list every call and every round of a run")
     copies = parser.add_mutually_exclusive_group()

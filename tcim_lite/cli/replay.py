@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+HELP = "run a recording of calls again and compare the results"
+DESCRIPTION = (
+    "Runs the calls of a recording (TCIM_LITE_LAYERS=record:FILE) again and reports the first call whose result "
+    "differs. The exit status is 0 if none does, 1 if one does, 2 if it cannot be replayed."
+)
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "replay",
-        help="run a recording of calls again and compare the results",
-        description="Runs the calls of a recording (TCIM_LITE_LAYERS=record:FILE) again and reports the first call "
-        "whose result differs. The exit status is 0 if none does, 1 if one does, 2 if it cannot be replayed.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("file", metavar="FILE", type=Path)
     parser.add_argument(
         "--runtime",

@@ -6,15 +6,14 @@ import argparse
 import importlib.util
 from pathlib import Path
 
+HELP = "print where the C++ SDK or the host shims are"
+DESCRIPTION = (
+    "Prints the folder with include/, lib/ and python/: a value for TCIM_RUNTIME_PATH, or for CMAKE_PREFIX_PATH."
+)
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "sdk-path",
-        help="print where the C++ SDK or the host shims are",
-        description="Prints the folder with include/, lib/ and python/: a value for TCIM_RUNTIME_PATH, or for "
-        "CMAKE_PREFIX_PATH.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument(
         "--shims", action="store_true", help="print the folder of host shims instead, for PYTHONPATH of vendor scripts"
     )

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from .opening import add_model_arguments, explained, open_package, shares_of, start_log, take_model
 
+HELP = "serve a package over HTTP, as OpenAI's API"
+DESCRIPTION = (
+    "Serves a package: /v1/chat/completions, /v1/completions, /metrics, a page to chat at /, and more. Compile with "
+    "--batch B to answer B requests at a time. SIGTERM, SIGHUP and Ctrl-C let running answers end."
+)
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "serve",
-        help="serve a package over HTTP, as OpenAI's API",
-        description="Serves a package: /v1/chat/completions, /v1/completions, /metrics, a page to chat at /, and more. "
-        "Compile with --batch B to answer B requests at a time. SIGTERM, SIGHUP and Ctrl-C let running answers end.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     add_model_arguments(parser, log_level="info")
     parser.add_argument(
         "--replicas", type=int, default=1, metavar="N", help="engines side by side, each on an equal share of --devices"

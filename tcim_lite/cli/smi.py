@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from ..dev_ctrl.monitor import Snapshot
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "smi",
-        help="show the devices and the processes that use them",
-        description="Shows the devices that the environment declares or a process uses, and your processes on them.",
-    )
+HELP = "show the devices and the processes that use them"
+DESCRIPTION = "Shows the devices that the environment declares or a process uses, and your processes on them."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument(
         "--json",
         action="store_true",

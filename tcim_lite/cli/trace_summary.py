@@ -18,13 +18,12 @@ _TITLES = {
 }
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds the sub-command."""
-    parser = commands.add_parser(
-        "trace-summary",
-        help="print the top costs of a trace of calls",
-        description="Adds up a trace that TCIM_LITE_LAYERS=trace:FILE.json wrote (docs/trace.md).",
-    )
+HELP = "print the top costs of a trace of calls"
+DESCRIPTION = "Adds up a trace that TCIM_LITE_LAYERS=trace:FILE.json wrote (docs/trace.md)."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the sub-command."""
     parser.add_argument("file", metavar="FILE", type=Path)
     parser.add_argument("--top", type=int, default=8, metavar="N", help="lines of each part (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON: seconds, bytes, everything")
