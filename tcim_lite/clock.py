@@ -7,7 +7,6 @@ too. Device time is modelled, never measured.
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 from tcim_lite import _core, layers
 
@@ -27,9 +26,7 @@ class Clock:
     def __enter__(self) -> Clock:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

@@ -7,7 +7,6 @@ tests, the fixture `tcim_faults` of the package's pytest plugin is `inject` that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 from tcim_lite import _core, layers
 from tcim_lite._core import FiredFault as FiredFault
@@ -58,9 +57,7 @@ class Injection:
     def __enter__(self) -> Injection:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

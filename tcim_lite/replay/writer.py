@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from types import TracebackType
 from typing import Any
 
 from .compression import NONE, ZLIB, ZSTD, has_zstd, packed
@@ -56,9 +55,7 @@ class RecordingWriter:
     def __enter__(self) -> RecordingWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
