@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Cut = Literal["heads", "hidden", "inner", "expert_inner", "vocab"]
+
 
 @dataclass(frozen=True, slots=True)
 class Role:
@@ -22,32 +24,33 @@ class Role:
     id: str
     name: str
     kind: Literal["linear", "norm", "bias", "taps", "factors"]
-    cut: Literal["heads", "hidden", "inner", "expert_inner", "vocab"] | None = None
+    cut: Cut | None = None
 
     def name_of(self, layer: int | None) -> str:
         """Returns the name in the package."""
         return self.name.format(layer=layer)
 
 
+def pair(id_: str, name: str, cut: Cut | None = None) -> tuple[Role, Role]:
+    """Returns the roles of a Linear's weight and of its bias."""
+    return Role(id_, f"{name}.weight", "linear", cut), Role(f"{id_}_bias", f"{name}.bias", "bias", cut)
+
+
 ATTENTION_NORM = Role("attention_norm", "layers.{layer}.input_layernorm.weight", "norm")
-QKV = Role("qkv", "layers.{layer}.self_attn.qkv.weight", "linear", "heads")
+QKV, QKV_BIAS = pair("qkv", "layers.{layer}.self_attn.qkv", "heads")
 # Of a layer whose values are its keys, and of one that takes keys and values of another.
 QK = Role("qk", "layers.{layer}.self_attn.qk.weight", "linear")
 Q = Role("q", "layers.{layer}.self_attn.q.weight", "linear")
-QKV_BIAS = Role("qkv_bias", "layers.{layer}.self_attn.qkv.bias", "bias", "heads")
 OUT_GATE = Role("out_gate", "layers.{layer}.self_attn.out_gate.weight", "linear")
 SINKS = Role("sinks", "layers.{layer}.self_attn.sinks", "bias", "heads")
 Q_NORM = Role("q_norm", "layers.{layer}.self_attn.q_norm.weight", "norm")
 K_NORM = Role("k_norm", "layers.{layer}.self_attn.k_norm.weight", "norm")
-ATTENTION_OUT = Role("attention_out", "layers.{layer}.self_attn.o_proj.weight", "linear", "hidden")
+ATTENTION_OUT, ATTENTION_OUT_BIAS = pair("attention_out", "layers.{layer}.self_attn.o_proj", "hidden")
 ATTENTION_OUT_NORM = Role("attention_out_norm", "layers.{layer}.self_attn.out_norm.weight", "norm")
-ATTENTION_OUT_BIAS = Role("attention_out_bias", "layers.{layer}.self_attn.o_proj.bias", "bias", "hidden")
 MLP_NORM = Role("mlp_norm", "layers.{layer}.post_attention_layernorm.weight", "norm")
-GATE_UP = Role("gate_up", "layers.{layer}.mlp.gate_up.weight", "linear", "inner")
-GATE_UP_BIAS = Role("gate_up_bias", "layers.{layer}.mlp.gate_up.bias", "bias", "inner")
-DOWN = Role("down", "layers.{layer}.mlp.down_proj.weight", "linear", "hidden")
+GATE_UP, GATE_UP_BIAS = pair("gate_up", "layers.{layer}.mlp.gate_up", "inner")
+DOWN, DOWN_BIAS = pair("down", "layers.{layer}.mlp.down_proj", "hidden")
 MLP_OUT_NORM = Role("mlp_out_norm", "layers.{layer}.mlp.out_norm.weight", "norm")
-DOWN_BIAS = Role("down_bias", "layers.{layer}.mlp.down_proj.bias", "bias", "hidden")
 # Of experts beside an MLP, what they give and what it gives.
 MLP_ALONE_NORM = Role("mlp_alone_norm", "layers.{layer}.mlp.alone_norm.weight", "norm")
 ROUTER_NORM = Role("router_norm", "layers.{layer}.mlp.router_norm.weight", "norm")
@@ -62,13 +65,10 @@ LAYER_INPUT_OUT = Role("layer_input_out", "layers.{layer}.per_layer_input.projec
 LAYER_INPUT_NORM = Role("layer_input_norm", "layers.{layer}.per_layer_input.norm.weight", "norm")
 LAYER_SCALE = Role("layer_scale", "layers.{layer}.scale", "factors")
 LAYER_TABLE = Role("layer_table", "per_layer_embedding", "linear")  # a file of its own, never in a graph
-ROUTER = Role("router", "layers.{layer}.mlp.router.weight", "linear")
-ROUTER_BIAS = Role("router_bias", "layers.{layer}.mlp.router.bias", "bias")
+ROUTER, ROUTER_BIAS = pair("router", "layers.{layer}.mlp.router")
 ROUTER_CHOICE = Role("router_choice", "layers.{layer}.mlp.router.choice_bias", "bias")
-EXPERT_GATE_UP = Role("expert_gate_up", "layers.{layer}.mlp.experts.gate_up.weight", "linear", "expert_inner")
-EXPERT_GATE_UP_BIAS = Role("expert_gate_up_bias", "layers.{layer}.mlp.experts.gate_up.bias", "bias", "expert_inner")
-EXPERT_DOWN = Role("expert_down", "layers.{layer}.mlp.experts.down_proj.weight", "linear", "hidden")
-EXPERT_DOWN_BIAS = Role("expert_down_bias", "layers.{layer}.mlp.experts.down_proj.bias", "bias", "hidden")
+EXPERT_GATE_UP, EXPERT_GATE_UP_BIAS = pair("expert_gate_up", "layers.{layer}.mlp.experts.gate_up", "expert_inner")
+EXPERT_DOWN, EXPERT_DOWN_BIAS = pair("expert_down", "layers.{layer}.mlp.experts.down_proj", "hidden")
 SHARED_GATE_UP = Role("shared_gate_up", "layers.{layer}.mlp.shared_expert.gate_up.weight", "linear")
 SHARED_DOWN = Role("shared_down", "layers.{layer}.mlp.shared_expert.down_proj.weight", "linear")
 SHARED_GATE = Role("shared_gate", "layers.{layer}.mlp.shared_expert_gate.weight", "linear")
@@ -84,19 +84,12 @@ MTP_EMBEDDING_NORM = Role("mtp_embedding_norm", "mtp.embedding_norm.weight", "no
 MTP_HIDDEN_NORM = Role("mtp_hidden_norm", "mtp.hidden_norm.weight", "norm")
 MTP_JOIN = Role("mtp_join", "mtp.fc.weight", "linear")
 MTP_FINAL_NORM = Role("mtp_final_norm", "mtp.norm.weight", "norm")
-INPUT_PROJECTION = Role("input_projection", "input_projection.weight", "linear")
-INPUT_PROJECTION_BIAS = Role("input_projection_bias", "input_projection.bias", "bias")
+INPUT_PROJECTION, INPUT_PROJECTION_BIAS = pair("input_projection", "input_projection")
 # Of two Linears that rows of text go through, and of two for other rows, where rows of the input are made so.
-TEXT_UP, TEXT_UP_BIAS = (
-    Role("text_up", "text_input.up.weight", "linear"),
-    Role("text_up_bias", "text_input.up.bias", "bias"),
-)
-TEXT_DOWN = Role("text_down", "text_input.down.weight", "linear")
-TEXT_DOWN_BIAS = Role("text_down_bias", "text_input.down.bias", "bias")
-OTHER_UP = Role("other_up", "other_input.up.weight", "linear")
-OTHER_UP_BIAS = Role("other_up_bias", "other_input.up.bias", "bias")
-OTHER_DOWN = Role("other_down", "other_input.down.weight", "linear")
-OTHER_DOWN_BIAS = Role("other_down_bias", "other_input.down.bias", "bias")
+TEXT_UP, TEXT_UP_BIAS = pair("text_up", "text_input.up")
+TEXT_DOWN, TEXT_DOWN_BIAS = pair("text_down", "text_input.down")
+OTHER_UP, OTHER_UP_BIAS = pair("other_up", "other_input.up")
+OTHER_DOWN, OTHER_DOWN_BIAS = pair("other_down", "other_input.down")
 OUTPUT_PROJECTION = Role("output_projection", "output_projection.weight", "linear")  # before the head
 HIDDEN_NORM = Role("hidden_norm", "norm.hidden.weight", "norm")  # the final one of hidden states that are an output
 HIDDEN_PROJECTION = Role("hidden_projection", "hidden_projection.weight", "linear")  # of those of an assistant
@@ -113,10 +106,7 @@ CONDITIONS = {norm: _condition(norm) for norm in (ATTENTION_NORM, MLP_NORM, FINA
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph
 # What makes rows for a model of speech, and the norm of such a row as a vector of length 1.
-SPEAKER = (
-    (Role("speaker_up", "speaker.up.weight", "linear"), Role("speaker_up_bias", "speaker.up.bias", "bias")),
-    (Role("speaker_down", "speaker.down.weight", "linear"), Role("speaker_down_bias", "speaker.down.bias", "bias")),
-)
+SPEAKER = pair("speaker_up", "speaker.up"), pair("speaker_down", "speaker.down")
 SPEAKER_UNIT = "speaker.unit"
 UNIT_KEYS = "linear_attn.unit_keys"  # [K], 1 / sqrt(K): the norm of a head as a vector of length 1
 # Computed tables [context, head_dim / 2], not read from a checkpoint; and, where tokens have three positions, int32
