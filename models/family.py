@@ -46,6 +46,15 @@ class Tensors:
         return tuple(name.format(layer=layer, expert=expert) for name in self.names)
 
 
+def tensors_of(modules: Mapping[tuple[Role, Role], str], prefix: str = "") -> dict[Role, Tensors]:
+    """Returns where the weight and the bias of each of some modules come from."""
+    return {
+        role: Tensors("plain", (f"{prefix}{module}.{what}",))
+        for roles, module in modules.items()
+        for role, what in zip(roles, ("weight", "bias"), strict=True)
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gguf:
     """How llama.cpp's converter writes a family.

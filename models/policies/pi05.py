@@ -17,7 +17,7 @@ from ..common.config_rules import no_window
 from ..common.errors import CheckpointError, CompileError
 from ..contract import Port
 from ..families.shared.dense import CONTRACT, KEYS, TENSORS
-from ..family import Family, Tensors
+from ..family import Family, Tensors, tensors_of
 from ..model_config import ModelConfig
 from ..towers.minicpm import siglip_tensors
 from ..weights import encoder_roles, roles
@@ -72,11 +72,7 @@ _EXPERT = replace(
     keys=(*_GEMMA.keys, Key("condition_size")),
     tensors={
         **{role: source for role, source in TENSORS.items() if role != roles.EMBEDDING},
-        **{
-            role: Tensors("plain", (f"{_NORMS[norm]}.dense.{what}",))
-            for norm, pair in roles.CONDITIONS.items()
-            for role, what in zip(pair, ("weight", "bias"), strict=True)
-        },
+        **tensors_of({pair: f"{_NORMS[norm]}.dense" for norm, pair in roles.CONDITIONS.items()}),
     },
     contract=replace(_GEMMA.contract, condition=Port("condition", "cond", "")),
 )

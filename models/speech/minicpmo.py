@@ -16,7 +16,7 @@ from ..common.errors import CompileError
 from ..contract import Port
 from ..families import llama, qwen2
 from ..families.shared.dense import CONTRACT, tensors_below
-from ..family import Tensors
+from ..family import Tensors, tensors_of
 from ..model_config import ModelConfig
 from ..towers.minicpm import MINICPM_O_2_6
 from ..weights import roles
@@ -36,11 +36,7 @@ LANGUAGE = replace(
     folded=lambda values: {"tie_word_embeddings": False},
     tensors={
         **qwen2.FAMILY.tensors,
-        **{
-            role: Tensors("plain", (f"tts.projector.linear{number}.{what}",))
-            for number, pair in enumerate(roles.SPEAKER, 1)
-            for role, what in zip(pair, ("weight", "bias"), strict=True)
-        },
+        **tensors_of({pair: f"tts.projector.linear{number}" for number, pair in enumerate(roles.SPEAKER, 1)}),
     },
     contract=replace(CONTRACT, hidden="hidden_state"),
     gguf=None,

@@ -18,7 +18,7 @@ from ..contract import Port
 from ..families import qwen3_moe
 from ..families.qwen3_5_moe import SHARED_TENSORS
 from ..families.shared.dense import CONTRACT, hidden_per_head, tensors_below
-from ..family import Tensors
+from ..family import Tensors, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
 from .qwen3_tts import CODE_PREDICTOR, TextProjection, object_in
@@ -66,11 +66,7 @@ TALKER = replace(
             "codec_head.weight",
             {**qwen3_moe.FAMILY.tensors, **SHARED_TENSORS},
         ),
-        **{
-            role: Tensors("plain", (f"talker.{module}.{what}",))
-            for pair, module in _PROJECTIONS.items()
-            for role, what in zip(pair, ("weight", "bias"), strict=True)
-        },
+        **tensors_of(_PROJECTIONS, "talker."),
     },
     contract=replace(
         CONTRACT,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..blocks.encoder import Norm
 from ..common.config_keys import Key, Only
-from ..family import Tensors
+from ..family import Tensors, tensors_of
 from ..tower_kinds.grid.tower import GridTower
 from ..weights import encoder_roles as roles
 from ..weights.roles import Role
@@ -30,11 +30,7 @@ _WEIGHTS = {
     roles.MERGER_DOWN: "merger.down_proj",
 }
 _TENSORS: Mapping[Role, Tensors] = {
-    **{
-        role: Tensors("plain", (f"{module}.{what}",))
-        for pair, module in _MODULES.items()
-        for role, what in zip(pair, ("weight", "bias"), strict=True)
-    },
+    **tensors_of(_MODULES),
     **{role: Tensors("plain", (f"{module}.weight",)) for role, module in _WEIGHTS.items()},
     **{
         role: Tensors("alternate", tuple(f"{module}.{part}_proj.{what}" for part in ("gate", "up")))

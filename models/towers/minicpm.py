@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..common.config_keys import Key, Only
-from ..family import Tensors
+from ..family import Tensors, tensors_of
 from ..tower_kinds.strip.sizes import Form
 from ..tower_kinds.strip.tower import StripTower
 from ..weights import encoder_roles as roles
@@ -29,27 +29,18 @@ _LAYER: Pairs = {
 _MLP = ("pre_norm", "linear_1", "linear_2")  # of mergers
 
 
-def _named(pairs: Pairs, module: str) -> dict[Role, Tensors]:
-    """Modules with a weight and a bias."""
-    return {
-        role: Tensors("plain", (f"{module}.{name}.{what}",))
-        for pair, name in pairs.items()
-        for role, what in zip(pair, ("weight", "bias"), strict=True)
-    }
-
-
 def siglip_tensors(module: str) -> dict[Role, Tensors]:
     """Where the weights of SigLIP are, in a module."""
     return {
-        **_named({(roles.PATCHES, roles.PATCHES_BIAS): "patch_embedding"}, f"{module}.embeddings"),
+        **tensors_of({(roles.PATCHES, roles.PATCHES_BIAS): "patch_embedding"}, f"{module}.embeddings."),
         roles.POSITIONS: Tensors("plain", (f"{module}.embeddings.position_embedding.weight",)),
-        **_named(_LAYER, f"{module}.encoder.layers.{{layer}}"),
-        **_named({(roles.LAST_NORM, roles.LAST_NORM_BIAS): "post_layernorm"}, module),
+        **tensors_of(_LAYER, f"{module}.encoder.layers.{{layer}}."),
+        **tensors_of({(roles.LAST_NORM, roles.LAST_NORM_BIAS): "post_layernorm"}, f"{module}."),
     }
 
 
 def _merger(found: tuple[tuple[Role, Role], ...], module: str) -> dict[Role, Tensors]:
-    return _named(dict(zip(found, _MLP, strict=True)), module)
+    return tensors_of(dict(zip(found, _MLP, strict=True)), f"{module}.")
 
 
 _TINY = {
@@ -88,7 +79,7 @@ MINICPM_V_4_6 = StripTower(
             "model.merger.mlp.0",
         ),
     },
-    window_tensors=_named(_ATTENTION, "model.vision_tower.vit_merger"),
+    window_tensors=tensors_of(_ATTENTION, "model.vision_tower.vit_merger."),
     forms=(Form("16x", windowed=True), Form("4x")),
     mask="pre_attention_bias",
     resampled=False,
@@ -108,14 +99,14 @@ MINICPM_V_4_5 = StripTower(
     outer=(Key("query_num", absent=64), Only("drop_vision_last_layer", False)),
     tensors={
         **siglip_tensors("vpm"),
-        **_named(
+        **tensors_of(
             {
                 (roles.QUERY_NORM, roles.QUERY_NORM_BIAS): "ln_q",
                 (roles.WIDE_NORM, roles.WIDE_NORM_BIAS): "ln_kv",
                 (roles.SAMPLE_NORM, roles.SAMPLE_NORM_BIAS): "ln_post",
                 (roles.SAMPLE_OUT, roles.SAMPLE_OUT_BIAS): "attn.out_proj",
             },
-            "resampler",
+            "resampler.",
         ),
         **{
             role: Tensors("plain", (f"resampler.attn.in_proj_{what}:{part}",))  # a third of its rows

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..blocks.encoder import Norm
 from ..common.config_keys import Key, Only
-from ..family import Tensors
+from ..family import Tensors, tensors_of
 from ..tower_kinds.grid.tower import GridTower
 from ..weights import encoder_roles as roles
 
@@ -57,11 +57,7 @@ PADDLEOCR_VL = GridTower(
     merger_norm=Norm(centred=True, epsilon=1e-5),
     file_end="_{width}x{height}",
     tensors={
-        **{
-            role: Tensors("plain", (f"{module}.{what}",))
-            for pair, module in _MODULES.items()
-            for role, what in zip(pair, ("weight", "bias"), strict=True)
-        },
+        **tensors_of(_MODULES),
         **{
             role: Tensors("stack", tuple(f"{_LAYER}.self_attn.{part}_proj.{what}" for part in "qkv"))
             for role, what in _PARTS.items()

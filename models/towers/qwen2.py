@@ -8,7 +8,7 @@ from typing import Any
 
 from ..blocks.encoder import Norm
 from ..common.config_keys import Key, Only, size
-from ..family import Tensors
+from ..family import tensors_of
 from ..weights import encoder_roles as roles
 from .qwen2_5 import QWEN2_5_VL
 
@@ -44,11 +44,7 @@ QWEN2_VL = replace(
     steepness=1.702,  # x * sigmoid(1.702 x)
     tensors={
         **QWEN2_5_VL.tensors,
-        **{
-            role: Tensors("plain", (f"{module}.{what}",))
-            for pair, module in _MODULES.items()
-            for role, what in zip(pair, ("weight", "bias"), strict=True)
-        },
+        **tensors_of(_MODULES),
     },
     # Those that the vendor compiles for MinerU2.5: a page, and then what is cut out of it.
     sizes=(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..blocks.encoder import Norm
 from ..common.config_keys import Key, Only
-from ..family import Tensors
+from ..family import Tensors, tensors_of
 from ..tower_kinds.grid.tower import GridTower
 from ..weights import encoder_roles as roles
 from ..weights.roles import Role
@@ -30,11 +30,7 @@ _MODULES = {  # of a weight and a bias
     (roles.STACK_DOWN, roles.STACK_DOWN_BIAS): f"{_STACK}.linear_fc2",
 }
 _TENSORS: Mapping[Role, Tensors] = {
-    **{
-        role: Tensors("plain", (f"{module}.{what}",))
-        for pair, module in _MODULES.items()
-        for role, what in zip(pair, ("weight", "bias"), strict=True)
-    },
+    **tensors_of(_MODULES),
     roles.POSITIONS: Tensors("plain", ("pos_embed.weight",)),
 }
 
