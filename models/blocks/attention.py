@@ -118,7 +118,7 @@ class Attention:
         Returns:
             [B, T, H], or [1, 1, H] where only one row is needed from here on.
         """
-        builder, config, shard = part.builder, part.config, part.shard
+        builder, config = part.builder, part.config
         here = f"layers.{layer}.attn"
         normed, residual_gate = lower_norm(part, f"{here}.norm", x, roles.ATTENTION_NORM, layer)
         projection = {"own": roles.QKV, "keys": roles.QK, "shared": roles.Q}[self.values]
@@ -132,12 +132,7 @@ class Attention:
             x = builder.last_row(f"{here}.row", x, part.kept_row)
             mixed = builder.last_row(f"{here}.mix_row", mixed, part.kept_row)
         bias = roles.ATTENTION_OUT_BIAS if self.out_bias else None
-        out = part.whole(
-            f"{here}.out",
-            shard.hidden.start,
-            config.hidden_size,
-            lambda name: part.linear(name, mixed, roles.ATTENTION_OUT, layer, bias),
-        )
+        out = part.whole_hidden(f"{here}.out", lambda name: part.linear(name, mixed, roles.ATTENTION_OUT, layer, bias))
         if self.out_norm:
             out = part.norm(f"{here}.out_norm", out, roles.ATTENTION_OUT_NORM, layer)
         return lower_residual(part, residual, x, out, residual_gate)

@@ -98,12 +98,7 @@ class DeltaNet:
         if part.kept_row is not None and layer + 1 == config.num_layers:
             x = builder.last_row(f"{here}.row", x, part.kept_row)
             mixed = builder.last_row(f"{here}.mix_row", mixed, part.kept_row)
-        out = part.whole(
-            f"{here}.out",
-            part.shard.hidden.start,
-            config.hidden_size,
-            lambda name: part.linear(name, mixed, roles.DELTA_OUT, layer),
-        )
+        out = part.whole_hidden(f"{here}.out", lambda name: part.linear(name, mixed, roles.DELTA_OUT, layer))
         return builder.add(residual, x, out)
 
     def _mix_slot(self, part: GraphPart, number: int, layer: int, projected: Ref, gates: Ref) -> Ref:

@@ -57,12 +57,7 @@ class Mlp:
             lambda name: builder.silu_mul(name, gate_up, self.gelu),
         )
         down_bias = roles.DOWN_BIAS if self.bias else None
-        out = part.whole(
-            f"{here}.out",
-            shard.hidden.start,
-            config.hidden_size,
-            lambda name: part.linear(name, product, roles.DOWN, layer, down_bias),
-        )
+        out = part.whole_hidden(f"{here}.out", lambda name: part.linear(name, product, roles.DOWN, layer, down_bias))
         if self.out_norm:
             out = part.norm(f"{here}.out_norm", out, roles.MLP_OUT_NORM, layer)
         return lower_residual(part, residual, x, out, gate)

@@ -61,7 +61,7 @@ class Moe:
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph; arguments as `Attention.lower`. Returns what has the shape of `x`."""
-        builder, config, shard, experts = part.builder, part.config, part.shard, part.config.experts
+        builder, shard, experts = part.builder, part.shard, part.config.experts
         assert experts is not None
         here = f"layers.{layer}.moe"
         normed = part.norm(f"{here}.norm", x, roles.MLP_NORM, layer)
@@ -81,12 +81,7 @@ class Moe:
             lambda name: builder.silu_mul(name, gate_up, self.clamp),
         )
         down = linear(f"{here}.down", product, roles.EXPERT_DOWN, roles.EXPERT_DOWN_BIAS)
-        out = part.whole(
-            f"{here}.out",
-            shard.hidden.start,
-            config.hidden_size,
-            lambda name: builder.moe_combine(name, down, shares),
-        )
+        out = part.whole_hidden(f"{here}.out", lambda name: builder.moe_combine(name, down, shares))
         if experts.shared is not None:
             out = builder.add(f"{here}.all", out, self._shared(part, normed, layer))
         return builder.add(residual, x, out)

@@ -66,3 +66,7 @@ class GraphPart:
         if self.shard.ndevice == 1:
             return make(name)
         return self.builder.all_gather(name, make(f"{name}.part"), begin, width)
+
+    def whole_hidden(self, name: str, make: Callable[[str], Ref]) -> Ref:
+        """The same of hidden states."""
+        return self.whole(name, self.shard.hidden.start, self.config.hidden_size, make)
