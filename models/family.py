@@ -126,6 +126,8 @@ class Family:
         hidden_after: Reads from a whole config behind how many layers the hidden states are that graphs also return;
             None for none.
         assistant: A small model of the same kind that guesses tokens with the caches of this one's last layers.
+        other_values: Modules in transformers compute something else than the ops that are named after them: rows of q
+            and k in another order, norms behind attention and MLP, a gate before the Linear that ends attention.
     """
 
     model_type: str
@@ -157,6 +159,7 @@ class Family:
     classifier: str = ""
     hidden_after: Callable[[Mapping[str, Any]], int | None] = _no_number
     assistant: Family | None = None
+    other_values: bool = False
 
     @property
     def tiny_config(self) -> dict[str, Any]:

@@ -40,4 +40,5 @@ FAMILY = Family(
     contract=CONTRACT,
     rope_theta=500000.0,
     tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
+    other_values=True,
 )

@@ -70,4 +70,5 @@ FAMILY = Family(
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         },
     },
+    other_values=True,
 )

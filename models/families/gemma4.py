@@ -207,6 +207,7 @@ _MODEL = Family(
         "hidden_size_per_layer_input": 0,
         "final_logit_softcapping": 30.0,
     },
+    other_values=True,
 )
 
 # Its keys and values are the model's, and so is its embedding: a row of its input is that of a token and a hidden state

@@ -53,4 +53,5 @@ FAMILY = Family(
         "partial_rotary_factor": 0.5,
         "pad_token_id": None,  # transformers' default is beyond the vocabulary
     },
+    other_values=True,
 )

@@ -50,4 +50,5 @@ FAMILY = Family(
             "mrope_section": [8, 8, 8],
         },
     },
+    other_values=True,
 )

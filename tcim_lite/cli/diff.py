@@ -94,10 +94,12 @@ def run(args: argparse.Namespace) -> int:
     right: Side | Dump
     if args.right.startswith("hf:"):
         from ..diff.oracle import dump_checkpoint
+        from ..models.families import FAMILIES
 
         assert isinstance(last, Package)
         assert isinstance(calls, Calls)
-        right = dump_checkpoint(Path(args.right.removeprefix("hf:")), last, calls, args.output / "a")
+        others = {family.model_type for family in FAMILIES.values() if family.other_values}
+        right = dump_checkpoint(Path(args.right.removeprefix("hf:")), last, calls, args.output / "a", others)
     else:
         right = Side(runs[0], environments[0], args.output / "a")
     report = Walk(right, Side(last, environments[1], args.output / "b"), calls, args.bound).run()

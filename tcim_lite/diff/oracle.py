@@ -7,7 +7,7 @@ model a row depends on the rows before it only, so the steps are cut out of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,10 @@ from .dump import Calls
 from .folder import Array, Dump, DumpWriter
 from .watched import POSITIONS
 
-# Families whose modules compute something else than the ops that are named after them: rows of q and k in another
-# order, norms behind attention and MLP, a gate before the Linear that ends attention.
-_OTHER_VALUES = {"ernie4_5", "gemma3", "gemma4", "glm4", "glm_ocr", "laguna"}
 
-
-def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Path) -> Dump:
+def dump_checkpoint(
+    checkpoint: Path, package: Package, calls: Calls, folder: Path, others: Collection[str] = ()
+) -> Dump:
     """Runs a checkpoint and writes what the graphs of a package name.
 
     Args:
@@ -35,6 +33,7 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
         package: Compiled from it: its graphs say which tensors there are and in which chunks.
         calls: Greedy tokens are those of the checkpoint.
         folder: To write.
+        others: Values of `model_type` whose modules compute something else than the ops that are named after them.
 
     Raises:
         ArgumentError: torch or transformers is missing, the checkpoint cannot be loaded, or the graphs take something
@@ -48,7 +47,7 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
                 "--quant float32 instead"
             )
     family = json.loads(prefill.container.custom_msg or "{}").get("model_type")
-    if family in _OTHER_VALUES:
+    if family in others:
         raise ArgumentError(
             f"hf:{checkpoint}: modules of {family} in transformers compute other values than the ops of these names in "
             "a package; compare with a package of --quant float32 instead"
@@ -72,7 +71,7 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
     with torch.no_grad():
         for _ in range(calls.greedy):
             answer.append(int(model(torch.tensor([prompt + answer])).logits[0, -1].argmax()))
-        rows = _rows_of(model, torch.tensor([prompt + answer]), torch)
+        rows = _rows_of(model, torch.tensor([prompt + answer]))
     writer = DumpWriter(folder, {"checkpoint": str(checkpoint)})
     _number_sums(rows, prefill.graph)
     chunk = int(prefill.graph.values[prefill.graph.inputs[0]].shape[1])
@@ -84,7 +83,7 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
     return Dump.open(folder)
 
 
-def _rows_of(model: Any, tokens: Any, torch: Any) -> dict[str, Array]:
+def _rows_of(model: Any, tokens: Any) -> dict[str, Array]:
     """By name of a value in our graphs: [rows, ...] of all tokens; caches as [rows, heads, D]."""
     found: dict[str, Array] = {}
 
