@@ -287,3 +287,15 @@ def test_errors_carry_a_status_and_survive_pickling():
 def test_alignment_of_stored_weights():
     for entry in hmm.read(GOLDEN / "every_op.hmm").weights:
         assert entry.offset % layout.ALIGNMENT == 0
+
+
+def test_an_error_names_the_file_that_was_asked_for(tmp_path):
+    """And not the one beside it that is renamed at the end."""
+    with pytest.raises(FileNotFoundError) as missing:
+        hmm.write_model(tmp_path / "no" / "m.hmm", make_golden.minimal_graph(), [])
+    assert Path(missing.value.filename) == tmp_path / "no" / "m.hmm"
+    (tmp_path / "m.hmm").mkdir()
+    with pytest.raises(IsADirectoryError) as folder:
+        hmm.write_model(tmp_path / "m.hmm", make_golden.minimal_graph(), [])
+    assert Path(folder.value.filename) == tmp_path / "m.hmm"
+    assert [path.name for path in tmp_path.iterdir()] == ["m.hmm"]

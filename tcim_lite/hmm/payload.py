@@ -6,6 +6,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,11 +25,21 @@ class TemporaryFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        self.file: BinaryIO = open(self._temporary, "xb")  # noqa: SIM115 (closed by commit or discard)
+        with self._named():
+            self.file: BinaryIO = open(self._temporary, "xb")  # noqa: SIM115 (closed by commit or discard)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """An error names the file that was asked for."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
 
     def commit(self) -> None:
-        self.file.close()
-        os.replace(self._temporary, self._path)
+        with self._named():
+            self.file.close()
+            os.replace(self._temporary, self._path)
 
     def discard(self) -> None:
         self.file.close()
