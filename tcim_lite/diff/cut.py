@@ -43,12 +43,6 @@ class Model:
         """A value by its name."""
         return self.graph.values[self.id_of[name]]
 
-    def weight_entry(self, id_: int) -> WeightEntry:
-        """What the weight table says about a value of kind weight."""
-        index = self.graph.values[id_].weight
-        assert index is not None
-        return self.container.weights[index]
-
     def weight_bytes(self, entry: WeightEntry) -> memoryview:
         """The packed bytes of a weight, wherever they lie."""
         if not entry.external:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..hmm import Container, Graph
 from . import text
 from .cards import build
-from .fold import Repeat, flat, fold
+from .fold import flat, fold
 from .measure import measure
 from .paint import Painter
 from .rows import SMALL, Facts, name_of, typed
@@ -54,7 +54,7 @@ def svg(part: Part, *, folded: bool = True, style: bool = True) -> str:
     items = fold(graph) if folded else flat(graph)
     sized = measure(facts, build(wiring, items))
     painter = Painter(facts, totals)
-    head, head_height = _head(part, facts, totals, items)
+    head, head_height = _head(part, facts, totals)
     width = max(sized.placed.width + 2 * _MARGIN + 10, _LEAST_WIDTH)
     height = head_height + sized.placed.height + 2 * _MARGIN
     painter.level(sized, (width - sized.placed.width) / 2, head_height + _MARGIN / 2)
@@ -70,7 +70,7 @@ def _usual(graph: Graph) -> str:
     return counts.most_common(1)[0][0] if counts else ""
 
 
-def _head(part: Part, facts: Facts, totals: Totals, items: tuple[int | Repeat, ...]) -> tuple[str, float]:
+def _head(part: Part, facts: Facts, totals: Totals) -> tuple[str, float]:
     """Title, totals, a bar of the weights' bytes by format, and the inputs that have no lines."""
     container, graph = part.container, part.graph
     states, state_bytes = totals.states

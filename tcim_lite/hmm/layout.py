@@ -35,7 +35,6 @@ HEADER = struct.Struct("<8sHHIQII32s16s32sIIQ")
 HEADER_BYTES = 128
 HEADER_CRC_OFFSET = 116
 TARGET = "xh2"
-TARGET_BYTES = 16
 PRODUCER_BYTES = 32
 
 # Section 3: the section table.
