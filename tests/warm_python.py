@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -28,6 +29,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing import Self
+
+_OF_PYTHON = set(sys.modules)  # what a program's end needs
 
 # Keeps a started Python from importing what lies in its folder; before 3.11 with variables for the interpreter.
 ISOLATED = "-P" if sys.version_info >= (3, 11) else "-I"
@@ -204,6 +207,10 @@ def _serve(jobs: socket.socket) -> None:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()  # copies that look at these objects would copy their pages, which takes longer than all else here
+    imported = set(sys.modules) - _OF_PYTHON
+    for name in imported:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(sys.modules[name]))
+    atexit.register(_forget, imported)  # before the program's own, so it is called last
     ended, ends = os.pipe()
     os.set_blocking(ends, False)
     signal.set_wakeup_fd(ends)
@@ -235,6 +242,12 @@ def _serve(jobs: socket.socket) -> None:
             os.close(file)
         copies[child] = socket.socket(fileno=files[1])
         _tell(copies[child], child)
+
+
+def _forget(names: set[str]) -> None:
+    """Leaves modules that came with the copy as they are: their end would copy their pages, too."""
+    for name in names:
+        sys.modules.pop(name, None)
 
 
 def _tell(copy: socket.socket, number: int) -> None:
