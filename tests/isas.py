@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+import warm_python
 
 _AVX2 = {"avx2", "fma", "f16c"}
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
@@ -27,11 +27,12 @@ def cpu_has(isa: str) -> bool:
     return FLAGS[isa] <= set(flags.split())
 
 
-def bytes_by_isa(program: str, *arguments: object) -> set[bytes]:
-    """What a program in Python writes with each set of kernels that this CPU has, and with three threads."""
-    written = set()
+def printed_by_isa(program: str, *arguments: object) -> set[str]:
+    """What a program in Python prints with each set of kernels that this CPU has, and with three threads."""
+    printed = set()
     for isa, threads in [(isa, "1") for isa in FLAGS if cpu_has(isa)] + [("", "3")]:
         env = os.environ | {"TCIM_LITE_THREADS": threads} | ({"TCIM_LITE_ISA": isa} if isa else {})
-        command = [sys.executable, "-P", "-c", program, *map(str, arguments)]
-        written.add(subprocess.run(command, env=env, capture_output=True, check=True, timeout=120).stdout)
-    return written
+        done = warm_python.run("-c", program, *arguments, env=env, timeout=120)
+        assert done.returncode == 0, done.stderr
+        printed.add(done.stdout)
+    return printed

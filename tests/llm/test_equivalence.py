@@ -123,15 +123,17 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 from llm_packages import LoadedPackage
 from tcim_lite.llm import Package
-loaded = LoadedPackage(Package.open(sys.argv[2]))
 tokens = np.random.default_rng(3).integers(0, 331, 300).tolist()
-digest = hashlib.sha256(loaded.prefill(tokens[:280]).tobytes())
-for position in range(280, 300):
-    digest.update(loaded.decode(tokens[position], position).tobytes())
-for cache in loaded.caches():
-    digest.update(cache.tobytes())
-print(digest.hexdigest())
+for folder in sys.argv[2:]:
+    loaded = LoadedPackage(Package.open(folder))
+    digest = hashlib.sha256(loaded.prefill(tokens[:280]).tobytes())
+    for position in range(280, 300):
+        digest.update(loaded.decode(tokens[position], position).tobytes())
+    for cache in loaded.caches():
+        digest.update(cache.tobytes())
+    print(digest.hexdigest(), flush=True)
 """
+OTHERS = [family for family in FAMILIES if family != "qwen3"]
 
 
 def test_a_thread_with_the_stack_that_musl_gives_computes_prompts(tiny_package):
@@ -141,22 +143,43 @@ def test_a_thread_with_the_stack_that_musl_gives_computes_prompts(tiny_package):
     assert bytes.fromhex(done.stdout) == bits(LoadedPackage(package).prefill(list(range(280))))
 
 
-def run_with(package: Package, isa: str, threads: int) -> subprocess.CompletedProcess:
+def run_with(isa: str, threads: int, *packages: Package) -> subprocess.CompletedProcess:
+    """Prints a line for each package."""
     environment = os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": str(threads)}
-    return warm_python.run("-c", SCRIPT, os.path.dirname(__file__), package.folder, env=environment)
+    folders = [package.folder for package in packages]
+    return warm_python.run("-c", SCRIPT, os.path.dirname(__file__), *folders, env=environment)
 
 
 @pytest.fixture(scope="session")
-def reference_digest(tiny_package):
-    """What the reference kernels print for a package on two threads."""
+def digest_of_quant(tiny_package):
+    """What a set of kernels prints for the package of each profile, in one process."""
 
     @functools.cache
-    def digest(family: str, quant: str) -> str:
-        done = run_with(tiny_package(family, quant=quant, **LENGTHS), "ref", 2)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def run(isa: str, threads: int) -> subprocess.CompletedProcess:
+        return run_with(isa, threads, *(tiny_package(quant=quant, **LENGTHS) for quant in QUANTS))
 
-    return digest
+    return lambda isa, threads, quant: line(run(isa, threads), QUANTS.index(quant))
+
+
+@pytest.fixture(scope="session")
+def digest_of_family(request, tiny_package):
+    """The same for the families whose tests were chosen."""
+    tests = [item for item in request.session.items if "digest_of_family" in item.fixturenames]
+    families = sorted({item.callspec.params["family"] for item in tests})
+
+    @functools.cache
+    def run(isa: str, threads: int) -> subprocess.CompletedProcess:
+        packages = (tiny_package(family, quant="w8a8h1_sefp", **LENGTHS) for family in families)
+        return run_with(isa, threads, *packages)
+
+    return lambda isa, threads, family: line(run(isa, threads), families.index(family))
+
+
+def line(done: subprocess.CompletedProcess, index: int) -> str:
+    """A process that fails at one package has printed the lines of those before it."""
+    lines = done.stdout.splitlines()
+    assert index < len(lines), done.stderr
+    return lines[index]
 
 
 # How work is cut over threads does not depend on the instruction set, but for kernels that take several rows at once.
@@ -165,37 +188,29 @@ def reference_digest(tiny_package):
     [("ref", 7), ("avx2", 2), ("avxvnni", 3), ("avx512", 2), *itertools.product(["avx512vnni", "amx"], [1, 3, 7])],
 )
 @pytest.mark.parametrize("quant", QUANTS)
-def test_every_instruction_set_and_thread_count_gives_the_same_bits(
-    tiny_package, reference_digest, quant, isa, threads
-):
+def test_every_instruction_set_and_thread_count_gives_the_same_bits(digest_of_quant, quant, isa, threads):
     if not cpu_has(isa):
         pytest.skip(f"this CPU has no {isa}")
-    done = run_with(tiny_package(quant=quant, **LENGTHS), isa, threads)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == reference_digest("qwen3", quant)
+    assert digest_of_quant(isa, threads, quant) == digest_of_quant("ref", 2, quant)
 
 
 @pytest.mark.parametrize("isa", X86_64)
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "qwen3"])
-def test_every_family_gives_the_same_bits_on_every_instruction_set(tiny_package, reference_digest, family, isa):
+@pytest.mark.parametrize("family", OTHERS)
+def test_every_family_gives_the_same_bits_on_every_instruction_set(digest_of_family, family, isa):
     if not cpu_has(isa):
         pytest.skip(f"this CPU has no {isa}")
-    done = run_with(tiny_package(family, quant="w8a8h1_sefp", **LENGTHS), isa, 3)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == reference_digest(family, "w8a8h1_sefp")
+    assert digest_of_family(isa, 3, family) == digest_of_family("ref", 2, family)
 
 
 @pytest.mark.parametrize("threads", [1, 7])
-def test_chunks_of_a_few_tokens_across_attention_blocks_give_the_same_bits(tiny_package, reference_digest, threads):
+def test_chunks_of_a_few_tokens_across_attention_blocks_give_the_same_bits(tiny_package, digest_of_quant, threads):
     """With more threads than KV heads, attention splits over blocks, of which the first tokens of a chunk see fewer."""
     package = tiny_package(quant="w4a8h0_ssfp", prefill_length=6, context_length=512)
-    done = run_with(package, "ref", threads)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == reference_digest("qwen3", "w4a8h0_ssfp")
+    assert line(run_with("ref", threads, package), 0) == digest_of_quant("ref", 2, "w4a8h0_ssfp")
 
 
 def test_an_instruction_set_that_is_not_there_is_refused(tiny_package):
-    done = run_with(tiny_package(prefill_length=128, context_length=512), "avx1024", 1)
+    done = run_with("avx1024", 1, tiny_package(**LENGTHS))
     assert done.returncode != 0
     assert "UnsupportedError" in done.stderr
     assert "this machine has ref" in done.stderr

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.oracle
 pytest.importorskip("transformers", reason="the oracle")
 
 import torch
-from isas import bytes_by_isa
+from isas import printed_by_isa
 from vision_language import TOWERS, features_of, patches_for, random_model
 
 import tcim_lite.runtime as rt
@@ -272,7 +272,7 @@ import sys, numpy as np
 from tcim_lite.llm.vision import VisionTower
 tower = VisionTower(sys.argv[1], "tiny")
 pixels = np.random.default_rng(1).uniform(-1, 1, (3, 80, 112)).astype(np.float16)
-sys.stdout.buffer.write(b"".join(part.tobytes() for part in tower.see(pixels)))
+print(b"".join(part.tobytes() for part in tower.see(pixels)).hex())
 """
 
 
@@ -280,7 +280,7 @@ sys.stdout.buffer.write(b"".join(part.tobytes() for part in tower.see(pixels)))
 @pytest.mark.parametrize("quant", ["float16", "w8a8h1_sefp"])
 def test_instruction_sets_and_threads_change_no_bit(checkpoint, compiled, quant):
     folder = compiled(*sizes(checkpoint[0], 80, 112), "--vision-quant", quant)
-    assert len(bytes_by_isa(RUN, folder)) == 1
+    assert len(printed_by_isa(RUN, folder)) == 1
 
 
 def test_a_vision_graph_belongs_to_its_package(checkpoint, compiled, tmp_path):
