@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tcim_lite import hmm
+from tcim_lite.bench import MachineLimits
 from tcim_lite.dev_ctrl import HalDevice, HalDeviceFactory
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -164,6 +165,14 @@ def run_script(tmp_path: Path) -> Callable[..., str]:
 @pytest.fixture
 def hal() -> HalDevice:
     return HalDeviceFactory.create("Xh2aHalBackend")
+
+
+@pytest.fixture
+def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the machine can do takes a benchmark seconds to measure; test_cli_bench.py does."""
+    limits = MachineLimits(1, 1e9, 1e9, 1e9, 1e9, "", 0, 1e9, 1)
+    for module in ("measure", "network"):
+        monkeypatch.setattr(f"tcim_lite.bench.{module}.measure_limits", lambda _: limits)
 
 
 @pytest.fixture

@@ -338,7 +338,7 @@ def test_compiling_without_the_layer_removes_its_graphs(tmp_path):
     assert not Package.open(tmp_path / "out").has("decode_mtp.hmm")
 
 
-def test_bench_counts_tokens_of_decode_as_guesses(made, monkeypatch):
+def test_bench_counts_tokens_of_decode_as_guesses(made, monkeypatch, known_limits):
     package = made[2]
     timings = measure_package(package.folder, quick=True).timings
     assert [timing.title for timing in timings] == ["prefill 16", f"verify {T}"]

@@ -11,7 +11,6 @@ pytest.importorskip("onnx", reason="needs onnx")
 
 import tcim_lite.runtime as rt
 from tcim_lite import layers
-from tcim_lite.bench.limits import MachineLimits
 from tcim_lite.bench.network import measure_network
 from tcim_lite.cli import main
 from tcim_lite.errors import ArgumentError, ShapeError, StrictError
@@ -166,10 +165,7 @@ def test_what_describes_a_package_names_the_format_and_four_axes(package, capsys
     assert "x  uint8 YUV420SP [1, 3, 16, 30]" in capsys.readouterr().out
 
 
-def test_the_benchmark_feeds_images_by_their_bytes(package, monkeypatch):
-    # What the machine can do takes seconds to measure; tests/test_cli_bench.py does.
-    limits = MachineLimits(1, 1e9, 1e9, 1e9, 1e9, "", 0, 1e9, 1)
-    monkeypatch.setattr("tcim_lite.bench.network.measure_limits", lambda _: limits)
+def test_the_benchmark_feeds_images_by_their_bytes(package, known_limits):
     assert measure_network(package(dynamic=True, batch=2), quick=True).batch == 2
 
 
