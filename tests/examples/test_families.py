@@ -81,7 +81,11 @@ def answer_of(family_package) -> Callable[[str], tuple[list[int], str]]:
     return answer
 
 
-CASES = [(family, flow) for family in WITHOUT_AXES for flow in FLOWS]
+# Families with graphs of their own inputs, or with a window: the others look alike to a program of the host, whose part
+# in these flows is all that tests/llm does not see.
+LEADING = [*CHANGES, *{repr(FAMILIES[family].contract): family for family in WITHOUT_AXES}.values()]
+OF_THE_HOST = ("all logits", "batch")
+CASES = [(family, flow) for family in WITHOUT_AXES for flow in FLOWS if family in LEADING or flow not in OF_THE_HOST]
 CASES += [("qwen3_next", flow) for flow in FLOWS if flow != "speculative"]
 
 
@@ -101,7 +105,7 @@ def test_every_flow_answers_as_one_device_does(family_package, answer_of, run_ex
         assert f"{len(tokens)} new" in done.stdout
 
 
-@pytest.mark.parametrize("family", WITHOUT_AXES)
+@pytest.mark.parametrize("family", [family for family in WITHOUT_AXES if family in LEADING])
 def test_a_prefix_taken_from_the_host_changes_no_answer(family_package, run_example, tmp_path: Path, family):
     document = tmp_path / "book.txt"
     document.write_text("Anna: 4711\nBen: 4712")
