@@ -53,6 +53,19 @@ Buffer make_buffer(const char* what, size_t size, std::optional<int> device_id, 
   return status == OK ? made : Access::failed_buffer(status);
 }
 
+// Copies the first `bytes` of `from` to the beginning of `to`. The two may overlap.
+void copy_first(const BufferState& from, const BufferState& to, size_t bytes) {
+  if (bytes > to.bytes) {
+    fail(ErrorCode::Argument, "CopyTo: ", bytes, " bytes do not fit a buffer of ", to.bytes, " bytes");
+  }
+  auto source = bytes_of(from.memory, from.offset, bytes);
+  const auto *begin = source.data(), *other = bytes_of(to.memory, to.offset, bytes).data();
+  if (begin == other && begin != nullptr) return;
+  const bool overlap = begin < other ? begin + bytes > other : other + bytes > begin;
+  if (begin != nullptr && other != nullptr && overlap) source = source.clone(true);
+  source.copy_to(bytes_of(to.memory, to.offset, bytes));
+}
+
 }  // namespace
 
 Buffer internal::Access::buffer(std::shared_ptr<tcim_lite::Buffer> memory, uint64_t offset, uint64_t bytes) {
@@ -148,16 +161,17 @@ tcim::Status Buffer::MemSet(int value, size_t size, size_t offset) {
 
 tcim::Status Buffer::CopyTo(const Buffer& dst) const {
   return guarded("Buffer::CopyTo", [&] {
+    const BufferState& from = Access::core(*this);
+    copy_first(from, Access::core(dst), from.bytes);
+  });
+}
+
+tcim::Status Buffer::CopyTo(const Buffer& dst, size_t size) const {
+  return guarded("Buffer::CopyTo", [&] {
     const BufferState &from = Access::core(*this), &to = Access::core(dst);
-    if (from.bytes > to.bytes) {
-      fail(ErrorCode::Argument, "CopyTo: ", from.bytes, " bytes do not fit a buffer of ", to.bytes, " bytes");
-    }
-    auto source = bytes_of(from.memory, from.offset, from.bytes);
-    const auto *begin = source.data(), *other = bytes_of(to.memory, to.offset, from.bytes).data();
-    if (begin == other && begin != nullptr) return;
-    const bool overlap = begin < other ? begin + from.bytes > other : other + from.bytes > begin;
-    if (begin != nullptr && other != nullptr && overlap) source = source.clone(true);
-    source.copy_to(bytes_of(to.memory, to.offset, from.bytes));
+    if (size == 0) return;
+    if (size > from.bytes) fail(ErrorCode::Argument, "CopyTo: ", size, " bytes of a buffer of ", from.bytes, " bytes");
+    copy_first(from, to, size);
   });
 }
 

@@ -79,7 +79,7 @@ Buffer::CreateDeviceBuffer | chosen | 12.8 | type "reserved" is ordinary memory
 Buffer::Clone | exact | 12.8 |
 Buffer::CopyFromHost | exact | 12.8 |
 Buffer::CopyToHost | chosen | 12.8 | the third argument is an offset, 0 by default
-Buffer::CopyTo | exact | 12.8 |
+Buffer::CopyTo | chosen | 12.8 | a second argument says how many bytes, as in a program for an earlier chip
 Buffer::MemSet | chosen | 12.8 | arguments are value, size, offset; of the vendor's only MemSet(0, n, 0) is known
 Buffer::GetSubBuffer | exact | 12.8 |
 Buffer::Data | exact | 12.8 |

@@ -45,6 +45,12 @@ CASE(buffers_hold_memory_on_host_and_device) {
   CHECK_EQ(foreign.Device(), tcim::HDPL);
   CHECK(foreign.Data() == mine);
   CHECK_EQ(device.CopyTo(foreign), tcim::OK);
+  CHECK_EQ(host.CopyFromHost("other", 6), tcim::OK);
+  CHECK_EQ(host.CopyTo(foreign, 2), tcim::OK);
+  CHECK(std::memcmp(mine, "ot\0\x5ao", 6) == 0);
+  CHECK_EQ(host.CopyTo(foreign, 65), tcim::INVALID_ARGUMENT);
+  CHECK_EQ(host.CopyTo(device.GetSubBuffer(8, 0), 9), tcim::INVALID_ARGUMENT);
+  CHECK_EQ(host.CopyTo(foreign, 0), tcim::OK);
   CHECK_EQ(Buffer::CreateDeviceBuffer(nullptr, 64, 0, "").GetInitStatus(), tcim::INVALID_ARGUMENT);
 }
 

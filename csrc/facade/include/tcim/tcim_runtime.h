@@ -122,6 +122,8 @@ class TCIM_API Buffer {
   tcim::Status MemSet(int value, size_t size, size_t offset);
   // All of this buffer to the beginning of `dst`, between any two places. The two may overlap.
   tcim::Status CopyTo(const Buffer& dst) const;
+  // Its first `size` bytes.
+  tcim::Status CopyTo(const Buffer& dst, size_t size) const;
 
   // A view of [offset, offset + size) that keeps the memory alive.
   Buffer GetSubBuffer(size_t size, size_t offset) const;
