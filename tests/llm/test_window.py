@@ -1,10 +1,13 @@
 """Sliding windows: as none where they are long enough; else one number however it is computed, bit for bit."""
 
+import functools
+import subprocess
+
 import numpy as np
 import pytest
 from isas import cpu_has
 from llm_packages import LoadedPackage
-from test_equivalence import bits, prompt, run_with
+from test_equivalence import bits, line, prompt, run_with
 
 import tcim_lite.runtime as rt
 from tcim_lite.hmm import read
@@ -64,16 +67,26 @@ def test_rows_before_the_window_are_never_read(tiny_package, quant, value):
         loaded.decode(tokens[-1], 299)
 
 
+CASES = [{"sliding_window": window, **heads} for heads in ({}, ONE_KV_HEAD) for window in (3, 100, 256, 270)]
+
+
+@pytest.fixture(scope="module")
+def digest(tiny_package):
+    """What a set of kernels prints for a package of each case, all in one process."""
+
+    @functools.cache
+    def run(isa: str, threads: int, chunk: int) -> subprocess.CompletedProcess:
+        sizes = {"prefill_length": chunk, "context_length": 512}
+        return run_with(isa, threads, *(tiny_package("mistral", config, **sizes) for config in CASES))
+
+    return lambda isa, threads, case, chunk=64: line(run(isa, threads, chunk), CASES.index(case))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [3, 100, 256, 270])
-@pytest.mark.parametrize("heads", [{}, ONE_KV_HEAD])
-def test_every_instruction_set_and_thread_count_gives_the_same_bits(tiny_package, window, heads):
-    config = {"sliding_window": window, **heads}
-    package = tiny_package("mistral", config, prefill_length=64, context_length=512)
-    expected = run_with(package, "ref", 1)
-    assert expected.returncode == 0, expected.stderr
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_instruction_set_and_thread_count_gives_the_same_bits(digest, case):
+    expected = digest("ref", 1, case)
     for isa, threads in [("ref", 3), ("avx2", 2), ("avx512", 1), ("avx512vnni", 7)]:
         if cpu_has(isa):
-            assert run_with(package, isa, threads).stdout == expected.stdout, (isa, threads)
-    few = tiny_package("mistral", config, prefill_length=6, context_length=512)
-    assert run_with(few, "ref", 7).stdout == expected.stdout
+            assert digest(isa, threads, case) == expected, (isa, threads)
+    assert digest("ref", 7, case, chunk=6) == expected
