@@ -9,7 +9,7 @@ from pathlib import Path
 from tcim_lite.hmm import WeightEntry
 
 from ..common.errors import CompileError
-from ..common.profiles import profile_for
+from ..common.profiles import Profile, profile_for
 from ..model_config import ModelConfig
 from ..tower_kinds.asked import DEFAULT, Asked
 from ..weights.spec import CheckpointTensors, RandomTensors, TensorSource
@@ -19,6 +19,18 @@ from .parts import Beside, OtherGraphs, Part, SecondName
 from .source import Source
 
 _FORMATS = ("w8a8h1_sefp", "float16", "float32")
+
+
+def tower_profile(options: CompileOptions) -> Profile:
+    """Returns what `--vision-quant` says, or usually is.
+
+    Raises:
+        CompileError: Towers have no such weights.
+    """
+    quant = options.vision_quant or (options.quant if options.quant in _FORMATS[1:] else _FORMATS[0])
+    if quant not in _FORMATS:
+        raise CompileError(f"--vision-quant {quant} is not for vision towers; choose from {', '.join(_FORMATS)}")
+    return profile_for(quant)
 
 
 def prepare_tower(options: CompileOptions, name: str, source: Source, model: ModelConfig) -> list[Part]:
@@ -35,10 +47,7 @@ def prepare_tower(options: CompileOptions, name: str, source: Source, model: Mod
     family = model.family
     if family.vision is None:
         raise CompileError(f"--vision: {family.title} has no vision tower that this compiler knows; leave it out")
-    quant = options.vision_quant or (options.quant if options.quant in _FORMATS[1:] else _FORMATS[0])
-    if quant not in _FORMATS:
-        raise CompileError(f"--vision-quant {quant} is not for vision towers; choose from {', '.join(_FORMATS)}")
-    profile = profile_for(quant)
+    profile = tower_profile(options)
     asked = Asked(options.vision or DEFAULT, options.vision_mask)
     plan = family.vision.plan(asked, source.config, model)
     weights = plan.weights(profile)

@@ -16,6 +16,7 @@ from ..compiler.parts import LanguageGraphs, Part, Table
 from ..compiler.prepare import PreparedModel, prepare, warn_unused
 from ..compiler.record import OwnGraphs
 from ..compiler.source import folder_of
+from ..compiler.vision import tower_profile
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from ..model_config import ModelConfig
@@ -49,7 +50,7 @@ def _contents(options: CompileOptions) -> Contents:
         )
     )
     policy.check(gemma.config, expert.config)
-    sizes, profile = policy.siglip, gemma.profile
+    sizes, profile = policy.siglip, tower_profile(options)
     siglip = Siglip(
         values=sizes,
         width=gemma.config.hidden_size,
@@ -85,6 +86,7 @@ def _language(
     own = replace(
         options,
         name=name,
+        vision_quant=None,
         prefill_length=policy.prefix,
         context_length=policy.context,
         all_logits=True,
@@ -113,7 +115,7 @@ PI05 = OwnGraphs(
         "whose norms are conditioned, Linears of actions"
     ),
     images="of one size",
-    options=frozenset(),
+    options=frozenset({"vision_quant"}),
     graphs=f"the graphs of {TITLE} have the lengths that its config says",
     contents=_contents,
 )

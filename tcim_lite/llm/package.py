@@ -62,7 +62,9 @@ class Package:
             graphs = sorted(path.name for path in folder.glob("*.hmm*"))
             there = f", found {', '.join(graphs[:4])}{', ...' if len(graphs) > 4 else ''}" if graphs else ""
             if alone := stages["prefill"] - stages["decode"]:
-                there += f"; {min(alone)}_prefill alone is a forced aligner's, run it with tcim_lite.runtime"
+                there += (
+                    f"; {min(alone)}_prefill alone is of a forced aligner or a robot, run it with tcim_lite.runtime"
+                )
             what = "" if folder.is_dir() else ", which is a file" if folder.exists() else ", which does not exist"
             raise FileNotFoundError(
                 f"no compiled package {name + ' ' if name else ''}in {folder}{what}: expected <name>_prefill.hmm and "

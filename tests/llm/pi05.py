@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,10 +89,11 @@ class Oracle(torch.nn.Module):
             found |= {f"model.{name}.{what}": part for what, part in linear.state_dict().items()}
         return found
 
-    def save(self, folder: Path, **changes: object) -> Path:
+    def save(self, folder: Path, named: Callable[[str], str] = str, **changes: object) -> Path:
+        """Writes a checkpoint; `named` says what else its tensors are called."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
-        tensors = {name: part.detach().clone().contiguous() for name, part in self.tensors().items()}
+        tensors = {named(name): part.detach().clone().contiguous() for name, part in self.tensors().items()}
         save_file(tensors, folder / "model.safetensors")
         return folder
 

@@ -47,7 +47,7 @@ def test_a_folder_of_other_graphs_is_told_what_it_holds(folder):
         Package.open(folder("detector.hmm"))
     with pytest.raises(FileNotFoundError, match=r"package b in .*, found a_decode\.hmm, a_prefill\.hmm"):
         Package.open(folder("a_prefill.hmm", "a_decode.hmm"), "b")
-    with pytest.raises(FileNotFoundError, match=r"c_prefill alone is a forced aligner's, run it with"):
+    with pytest.raises(FileNotFoundError, match=r"c_prefill alone is of a forced aligner or a robot, run it with"):
         Package.open(folder("c_encode.hmm", "c_prefill.hmm"), "c")
 
 

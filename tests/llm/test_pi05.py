@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import tcim_lite.runtime as rt
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.policies.action_networks import action_tensors, shapes
+from tcim_lite.models.policies.pi05 import read_policy
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers", reason="the oracle")
-from pi05 import ACTIONS, CHUNK, HEAD_DIM, LAYERS, SIDE, TEXT, VOCABULARY, Oracle
+from pi05 import ACTIONS, CHUNK, CONFIG, HEAD_DIM, LAYERS, SIDE, TEXT, VOCABULARY, Oracle
 from test_oracle import assert_close, logit_bound
 
 IMAGES, ROWS, HIDDEN = 2, 1024, -2.382e38  # one of the cameras is empty; what programs hide rows with
@@ -144,6 +148,42 @@ def test_rows_that_nothing_sees_change_nothing(oracle, package):
     assert np.abs(everything - again)[:, 5:].max() > 0.01  # a mask that is not read shows
 
 
+def openpi(name):
+    """What other writers call a tensor: without the outermost module, with the embedding under its own name."""
+    for own, other in (
+        ("model.", ""),
+        ("paligemma.lm_head.", "paligemma.model.language_model.embed_tokens."),
+        ("vision_tower.", "vision_tower.vision_model."),
+    ):
+        name = name.replace(own, other, 1)
+    return name
+
+
+def test_other_names_of_tensors_and_files_of_an_earlier_compilation(oracle, checkpoint, tmp_path):
+    other = oracle.save(tmp_path / "hf", openpi, type="hm_pi05")
+    out, again = tmp_path / "out", tmp_path / "again"
+    compile_checkpoint(CompileOptions(checkpoint=checkpoint, output=out, quant="float16"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no tensor is left over
+        compile_checkpoint(CompileOptions(checkpoint=other, output=again, quant="float16"))
+    files = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    assert files == {path.name: path.read_bytes() for path in again.iterdir() if path.is_file()}
+    whole = CompileOptions(checkpoint=checkpoint, output=out, quant="float16", self_contained=True)
+    compile_checkpoint(whole)
+    assert {path.name for path in out.iterdir() if path.is_file()} == {n for n in files if not n.endswith(".hmw")}
+
+
+def test_without_tensors_sizes_are_those_that_the_config_names(tmp_path):
+    policy = read_policy(CONFIG, None)
+    gemma, expert = policy.gemma(), policy.expert()
+    assert (gemma.hidden_size, gemma.intermediate_size, gemma.num_layers) == (2048, 16384, 18)
+    assert (expert.hidden_size, expert.condition_size, expert.head_dim) == (1024, 1024, 256)
+    assert (policy.prefix, policy.context, policy.siglip["hidden_size"]) == (PREFIX, ROWS, 1152)
+    draw = action_tensors(policy, shapes(ACTIONS, 1024), 0)
+    assert draw("action_in_proj.weight").shape == (1024, ACTIONS)
+    assert draw("time_mlp_in.bias").shape == (1024,)
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
@@ -154,6 +194,7 @@ def test_rows_that_nothing_sees_change_nothing(oracle, package):
         ({"action_expert_variant": "gemma_7b"}, {}, "action_expert_variant='gemma_7b' is not supported"),
         ({"input_features": [1]}, {}, r"input_features must be an object, got \[1\]"),
         ({"max_action_dim": 9}, {}, r"action_in_proj.weight.*has shape \[64, 10\], expected \[64, 9\]"),
+        ({}, {"vision_quant": "mxfp4a8"}, "--vision-quant mxfp4a8 is not for vision towers; choose from"),
         ({"chunk_size": 0}, {}, "chunk_size must be a positive integer, got 0"),
     ],
 )
