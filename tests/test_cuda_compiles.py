@@ -70,11 +70,20 @@ def test_a_constant_of_the_host_would_be_found(tmp_path):
     assert traps(tmp_path / "table.cu", tmp_path) != []
 
 
-def test_hopper_without_its_suffix_gets_the_instructions_of_90a(tmp_path):
-    """By its plain number it would run, at half of its speed and without a word."""
+@pytest.fixture(scope="module")
+def configured(tmp_path_factory) -> tuple[Path, Path]:
+    """How CMake would build the backend for two architectures, and a folder that nvcc's options name."""
+    folder, build = tmp_path_factory.mktemp("static"), tmp_path_factory.mktemp("configured")
+    (folder / "libstdc++.a").write_bytes(b"!<arch>\n")
     options = ("-DTCIM_LITE_CUDA=ON", "-DTCIM_LITE_CUDA_ARCHITECTURES=80;90", "-DTCIM_LITE_PYTHON=OFF")
-    run("cmake", "-G", "Unix Makefiles", *options, "-S", CSRC.parent, "-B", tmp_path, env={"CUDACXX": NVCC})
-    (flags,) = tmp_path.rglob("tcim_backend_cuda.dir/flags.make")
+    environment = {"CUDACXX": NVCC, "NVCC_APPEND_FLAGS": f"-L{folder}"}
+    run("cmake", "-G", "Unix Makefiles", *options, "-S", CSRC.parent, "-B", build, env=environment)
+    return build, folder
+
+
+def test_hopper_without_its_suffix_gets_the_instructions_of_90a(configured):
+    """By its plain number it would run, at half of its speed and without a word."""
+    (flags,) = configured[0].rglob("tcim_backend_cuda.dir/flags.make")
     built = set(re.findall(r",code=\[?([a-z0-9_,]+)", flags.read_text()))
     assert built == {"compute_80,sm_80", "sm_90a", "compute_90"}
 
@@ -127,17 +136,9 @@ def test_cmake_builds_every_source():
     assert {path.relative_to(BACKEND).as_posix() for path in sources} == set(listed.split())
 
 
-def test_the_library_gets_no_cpp_runtime_of_its_own(tmp_path):
+def test_the_library_gets_no_cpp_runtime_of_its_own(configured):
     """nvcc's host compiler may look into folders that hold a static one; a second one breaks every number printed."""
-    folder = tmp_path / "static"
-    folder.mkdir()
-    (folder / "libstdc++.a").write_bytes(b"!<arch>\n")
-    build = tmp_path / "build"
-    options = ("-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_CUDA=ON", "-DTCIM_LITE_CUDA_ARCHITECTURES=90a-real")
-    run(
-        *("cmake", "-G", "Unix Makefiles", *options, "-S", CSRC.parent, "-B", build),
-        env={"CUDACXX": NVCC, "NVCC_APPEND_FLAGS": f"-L{folder}"},
-    )
+    build, folder = configured
     (link,) = build.rglob("tcim_backend_cuda.dir/link.txt")
     assert "libtcim_runtime_lite.so" in link.read_text()
     assert str(folder) not in link.read_text()
