@@ -108,7 +108,7 @@ def test_compile(tmp_path):
         shutil.copy(ROOT / "examples" / "demo_checkpoint" / name, tmp_path / "in")
     (tmp_path / "in" / "config.json").write_text(json.dumps(checkpoint))
     command = ["-m", "tcim_lite", "compile", tmp_path / "in", "-o", tmp_path / "out", "--random-weights", "-q"]
-    check(command, None, after=3.0)
+    check(command, None, after=1.5)
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]  # temporary files are gone
 
 
