@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "cuda_side.h"
+#include "transformer_layer.h"
 
 namespace tcim_lite::test {
 
@@ -58,11 +59,6 @@ inline void compare(const std::string& what, const std::vector<float>& mine, con
     std::cout << what << ": norm " << norm << "\n";
   }
 }
-
-struct Length {
-  uint32_t id;
-  int32_t value;
-};
 
 inline void check(const std::string& what, GraphMaker& maker, const std::vector<uint32_t>& outputs, Limit limit,
                   const std::vector<Length>& lengths = {}, int rounds = 1, int32_t advance = 0) {

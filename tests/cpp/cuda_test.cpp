@@ -8,6 +8,7 @@
 #include "check.h"
 #include "cuda_compare.h"
 #include "graph_maker.h"
+#include "transformer_layer.h"
 
 using namespace tcim_lite;
 using namespace tcim_lite::test;
@@ -190,41 +191,12 @@ void test_ops_that_stand_alone() {
 
 void test_a_layer(DType dtype, WeightFormat format, int64_t slots, int64_t tokens, bool live, int64_t dim,
                   int64_t heads, int64_t kv_heads, int64_t context, int32_t filled, int64_t window = 0) {
-  const int64_t hidden = 256;
   GraphMaker maker(dtype);
-  uint32_t x = maker.input({slots, tokens, hidden});
   std::vector<Length> lengths;
-  std::vector<uint32_t> valid, current, keys, values;
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    lengths.push_back({maker.length(), int32_t(filled + 17 * slot)});
-    valid.push_back(lengths.back().id);
-    lengths.push_back({maker.length(), int32_t(live ? (tokens + 1) / 2 : tokens)});
-    current.push_back(lengths.back().id);
-    keys.push_back(maker.cache({1, kv_heads, context, dim}));
-    values.push_back(maker.cache({1, kv_heads, context, dim}));
-  }
-  if (live) maker.graph().live_rows = current[0];
-  const uint32_t qkv = maker.linear(maker.rms_norm(x), (heads + 2 * kv_heads) * dim, format, true);
-  const auto part = [&](int64_t first, int64_t count) {
-    return maker.reshape(maker.slice(qkv, first * dim, (first + count) * dim), {slots, tokens, count, dim});
-  };
-  const uint32_t q = maker.rope(maker.rms_norm(part(0, heads)), context, valid);
-  const uint32_t k = maker.rope(maker.rms_norm(part(heads, kv_heads)), context, valid);
-  std::vector<uint32_t> k_operands, v_operands, attended;
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    for (uint32_t id : {keys[slot], valid[slot], current[slot]}) k_operands.push_back(id);
-    for (uint32_t id : {values[slot], valid[slot], current[slot]}) v_operands.push_back(id);
-  }
-  const auto k_caches = maker.kv_cache(k, k_operands);
-  const auto v_caches = maker.kv_cache(part(heads + kv_heads, kv_heads), v_operands);
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    for (uint32_t id : {k_caches[slot], v_caches[slot], valid[slot], current[slot]}) attended.push_back(id);
-  }
-  const uint32_t attention = maker.attention(q, attended, window);
-  x = maker.add(x, maker.linear(attention, hidden, format));
-  x = maker.add(maker.linear(maker.silu_mul(maker.linear(maker.rms_norm(x), 2 * 320, format)), hidden, format), x);
+  const LayerSizes sizes{slots, tokens, 256, heads, kv_heads, dim, context, 320, filled, window};
+  const uint32_t x = add_layer(maker, format, sizes, live, lengths);
   uint32_t last = x;
-  if (slots == 1 && live) last = maker.gather(x, current[0]);
+  if (slots == 1 && live) last = maker.gather(x, maker.graph().live_rows);
   check(concat("layer ", name_of(dtype), " ", name_of(format), " slots ", slots, " tokens ", tokens, " dim ", dim,
                " heads ", heads, "/", kv_heads, " filled ", filled, " window ", window),
         maker, {maker.linear(maker.rms_norm(last), 50, format), x}, roundings(format), lengths, 3, int32_t(tokens));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/cpu/dispatch.h"
+#include "base/half.h"
 
 namespace tcim_lite::cpu {
 
@@ -16,6 +17,15 @@ inline const std::vector<KernelTable>& tables() {
     return list;
   }();
   return all;
+}
+
+// The element of fp16 or fp32 that is nearest.
+template <typename T>
+T to(float value) {
+  if constexpr (sizeof(T) == 2)
+    return float_to_half_saturate(value);
+  else
+    return value;
 }
 
 }  // namespace tcim_lite::cpu

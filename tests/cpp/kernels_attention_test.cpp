@@ -30,13 +30,6 @@ float normal() {
   return drawn[next++ % drawn.size()];
 }
 
-template <typename T>
-T to(float value) {
-  if constexpr (sizeof(T) == 2)
-    return float_to_half_saturate(value);
-  else
-    return value;
-}
 // NaN and infinities too.
 template <typename T>
 T exactly(float value) {

@@ -24,13 +24,6 @@ namespace {
 std::mt19937 g_random(11);
 int uniform(int low, int high) { return std::uniform_int_distribution<int>(low, high)(g_random); }
 
-template <typename T>
-T to(float value) {
-  if constexpr (sizeof(T) == 2)
-    return float_to_half_saturate(value);
-  else
-    return value;
-}
 float from(uint16_t value) { return half_to_float(value); }
 float from(float value) { return value; }
 template <typename T>

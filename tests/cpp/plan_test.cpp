@@ -13,9 +13,10 @@
 #include "base/half.h"
 #include "check.h"
 #include "graph_maker.h"
+#include "transformer_layer.h"
 
 using namespace tcim_lite;
-using tcim_lite::test::GraphMaker;
+using namespace tcim_lite::test;
 
 namespace {
 
@@ -61,11 +62,6 @@ std::unique_ptr<Executable> compile(const GraphMaker& maker, const Graph& graph)
   validate(graph);
   return cpu_backend().compile({{std::make_shared<const Graph>(graph), maker.weights()}});
 }
-
-struct Length {
-  uint32_t id;
-  int32_t value;
-};
 
 // Runs the graph and its unfused twin and compares outputs and caches, twice: caches and scratch are not fresh then.
 void check_fusion(GraphMaker& maker, const std::vector<uint32_t>& outputs, const std::vector<Length>& lengths = {}) {
@@ -124,40 +120,9 @@ void check_heads_and_attention_are_one_step(Graph graph, const std::vector<uint3
 
 // A transformer layer over `slots` slots of `tokens` tokens.
 void check_layer(DType dtype, WeightFormat format, int64_t slots, int64_t tokens, bool live) {
-  constexpr int64_t kHidden = 128, kHeads = 4, kKvHeads = 2, kDim = 64, kContext = 300;
   GraphMaker maker(dtype);
-  uint32_t x = maker.input({slots, tokens, kHidden});
   std::vector<Length> lengths;
-  std::vector<uint32_t> valid, current, keys, values;
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    lengths.push_back({maker.length(), int32_t(17 * slot)});
-    valid.push_back(lengths.back().id);
-    lengths.push_back({maker.length(), int32_t(live ? (tokens + 1) / 2 : tokens)});
-    current.push_back(lengths.back().id);
-    keys.push_back(maker.cache({1, kKvHeads, kContext, kDim}));
-    values.push_back(maker.cache({1, kKvHeads, kContext, kDim}));
-  }
-  if (live) maker.graph().live_rows = current[0];
-
-  const uint32_t qkv = maker.linear(maker.rms_norm(x), (kHeads + 2 * kKvHeads) * kDim, format, true);
-  const auto heads = [&](int64_t first, int64_t count) {
-    return maker.reshape(maker.slice(qkv, first * kDim, (first + count) * kDim), {slots, tokens, count, kDim});
-  };
-  const uint32_t q = maker.rope(maker.rms_norm(heads(0, kHeads)), kContext, valid);
-  const uint32_t k = maker.rope(maker.rms_norm(heads(kHeads, kKvHeads)), kContext, valid);
-  std::vector<uint32_t> k_operands, v_operands, attended;
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    for (uint32_t id : {keys[slot], valid[slot], current[slot]}) k_operands.push_back(id);
-    for (uint32_t id : {values[slot], valid[slot], current[slot]}) v_operands.push_back(id);
-  }
-  const auto k_caches = maker.kv_cache(k, k_operands);
-  const auto v_caches = maker.kv_cache(heads(kHeads + kKvHeads, kKvHeads), v_operands);
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    for (uint32_t id : {k_caches[slot], v_caches[slot], valid[slot], current[slot]}) attended.push_back(id);
-  }
-  x = maker.add(x, maker.linear(maker.attention(q, attended), kHidden, format));
-  const uint32_t gate_up = maker.linear(maker.rms_norm(x), 2 * 192, format);
-  x = maker.add(maker.linear(maker.silu_mul(gate_up), kHidden, format), x);
+  const uint32_t x = add_layer(maker, format, {slots, tokens, 128, 4, 2, 64, 300, 192}, live, lengths);
   const std::vector<uint32_t> outputs = {maker.linear(maker.rms_norm(x), 50, format)};
   check_fusion(maker, outputs, lengths);
   if (dtype == DType::Float16) check_heads_and_attention_are_one_step(maker.graph(), outputs);

@@ -22,14 +22,6 @@ constexpr Elem kElem = sizeof(T) == 2 ? kF16 : kF32;
 
 const char* name_of(Elem elem) { return elem == kF16 ? "fp16" : "fp32"; }
 
-template <typename T>
-T to(float value) {
-  if constexpr (sizeof(T) == 2)
-    return float_to_half_saturate(value);
-  else
-    return value;
-}
-
 // Numbers of every size that matters: near 0, around the limits of the functions, large; no NaN, whose payload is free.
 float any_number() {
   const float sign = uniform(0, 1) ? 1.0f : -1.0f;
