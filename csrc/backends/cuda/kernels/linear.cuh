@@ -51,7 +51,6 @@ __device__ __forceinline__ LinearArgs pair_of(const ExpertsArgs& experts, int pa
   return args;
 }
 
-constexpr int kGroupInputs = 64;
 constexpr int kScalesW4 = 512, kItemW4 = kScalesW4 + 32;  // bytes of 16 outputs and 64 inputs: codes, scales
 constexpr int kItemW8 = 1024 + 16;
 
