@@ -10,7 +10,7 @@ from ..common.config_keys import Key
 from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
 
 _FACTORS = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
 
@@ -43,8 +43,7 @@ FAMILY = Family(
     keys=(
         *KEYS,
         Key("max_position_embeddings", absent=2048),
-        Key("attention_bias", "flag", absent=False),
-        Key("mlp_bias", "flag", absent=False),
+        *BIASES,
         *(Key(factor, "number", absent=1.0) for factor in _FACTORS),
     ),
     window=no_window,

@@ -7,7 +7,7 @@ from ..common.config_keys import Key
 from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -24,8 +24,7 @@ FAMILY = Family(
     keys=(
         *KEYS,
         Key("max_position_embeddings", absent=2048),
-        Key("attention_bias", "flag", absent=False),
-        Key("mlp_bias", "flag", absent=False),
+        *BIASES,
     ),
     window=no_window,
     layer=_layer,

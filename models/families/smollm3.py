@@ -11,7 +11,7 @@ from ..common.config_rules import Windows, sliding_layers, windows_in
 from ..common.errors import CompileError
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
+from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY, all_heads
 
 
 def _rotated(values: Mapping[str, Any], layers: int) -> tuple[int, ...]:
@@ -55,8 +55,7 @@ FAMILY = Family(
         Key("max_position_embeddings", absent=32768),
         Key("no_rope_layer_interval", absent=4),
         Key("no_rope_layers", "layers", absent=_usual, null=_usual),
-        Key("attention_bias", "flag", absent=False),
-        Key("mlp_bias", "flag", absent=False),
+        *BIASES,
     ),
     window=_window,
     layer=_layer,

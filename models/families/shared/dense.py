@@ -41,6 +41,10 @@ _LAYER = "model.layers.{layer}"
 _ATTENTION, _MLP = f"{_LAYER}.self_attn", f"{_LAYER}.mlp"
 
 
+# Of families whose config says whether their modules have biases.
+BIASES = (Key("attention_bias", "flag", absent=False), Key("mlp_bias", "flag", absent=False))
+
+
 def _plain(name: str) -> Tensors:
     return Tensors("plain", (name,))
 
