@@ -180,7 +180,7 @@ def test_logprobs_are_told_with_json(package, capfd):
         (["--prompt", "a", "--max-new-tokens", "0"], "--max-new-tokens 0: expected at least 1"),
         (["--prompt", "a", "--stop", ""], "stop: a string is empty"),
         (["--prompt", "a", "--devices", "x"], "--devices 'x': expected ids such as 0 or 0,1"),
-        (["--prompt", "a", "--devices", "0,1"], "compile the package with --ndevice"),
+        (["--prompt", "a", "--devices", "0,1"], "or compile with --ndevice N"),
         (["--prompt", "a", "--quant", "float16"], "is compiled already (w8a8h1_sefp), so --quant can change nothing"),
         (["--prompt", "a", "--model", "other"], "PACKAGE is given twice"),
         (["--prompt-file", "none.txt"], "error: none.txt: No such file or directory"),
