@@ -73,7 +73,7 @@ def test_a_template_that_cannot_be_rendered(folder, monkeypatch, template, words
     ],
 )
 def test_a_template_that_does_not_end(folder, monkeypatch, template):
-    assert refusal(folder, monkeypatch, template) == "takes longer than 2 s"
+    assert refusal(folder, monkeypatch, template, seconds=1) == "takes longer than 1 s"
 
 
 def test_an_answer_has_a_limit(monkeypatch):
