@@ -11,8 +11,8 @@
   }
 
 static void print_state(int id) {
-  struct hm_device_info devices;
-  struct hm_mem_info memory;
+  hm_device_info devices;
+  hm_mem_info memory;
   uint64_t bytes, hertz;
   float celsius, watts;
   char text[HM_SYS_DEVICE_NAME_LEN];
@@ -40,7 +40,7 @@ static void print_state(int id) {
 }
 
 static void clocks(int id) {
-  enum hm_dvfs_mode mode = HM_DVFS_MODE_MAX;
+  hm_dvfs_mode mode = HM_DVFS_MODE_MAX;
   uint64_t fast, slow;
   int group = -1, chip = -1;
   EXPECT(hm_sys_get_dvfs_mode(id, &mode) == 0 && mode == HM_DVFS_PERFORMANCE);

@@ -25,23 +25,24 @@ extern "C" {
 #define HM_SYS_DEVICE_SN_LEN 32
 #define HM_MAX_DEVICES 32
 
-struct hm_device_info {
+/* The types have names in C as well, with and without `struct` and `enum`. */
+typedef struct hm_device_info {
   uint32_t num_devices;
   uint32_t device_ids[HM_MAX_DEVICES];
-};
+} hm_device_info;
 
 /* In MB of 2^20 bytes; whatever is used counts as 1 at least. */
-struct hm_mem_info {
+typedef struct hm_mem_info {
   uint32_t mem_total;
   uint32_t mem_used;
   uint32_t mem_avail;
-};
+} hm_mem_info;
 
-enum hm_dvfs_mode {
+typedef enum hm_dvfs_mode {
   HM_DVFS_PERFORMANCE = 0, /* always the highest clock; the default */
   HM_DVFS_ONDEMAND,        /* half the clock while nothing runs */
   HM_DVFS_MODE_MAX         /* the number of modes */
-};
+} hm_dvfs_mode;
 
 /* How many devices there are, 0 if that cannot be read. Of more than HM_MAX_DEVICES the first are given. */
 HM_HAL_API uint32_t hm_sys_get_device_info(struct hm_device_info* info);
