@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import os
 import sys
 import time
@@ -89,8 +90,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.sdk is not None and not (args.sdk / "include").is_dir():
             raise ValueError(f"--sdk {args.sdk}: expected a folder with include/ and lib/")
-        if (args.jobs is not None and args.jobs < 1) or args.patience <= 0:
-            raise ValueError("--jobs and --patience have to be positive")
+        for name in ("jobs", "patience", "seconds"):
+            value = getattr(args, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"--{name} {value}: expected a number above 0")
         if args.report:
             args.report.mkdir(parents=True, exist_ok=True)  # what cannot be a folder fails here, not after the run
         files = [TOLERATED] if args.strict else []

@@ -229,7 +229,9 @@ def test_a_runtime_that_cannot_be_used_is_a_usage_error(suite):
     [
         (["--models", "/nowhere"], "models.json"),
         (["--sdk", "/nowhere"], "include/"),
-        (["--jobs", "0"], "positive"),
+        (["--jobs", "0"], "--jobs 0: expected a number above 0"),
+        (["--patience", "nan"], "--patience nan: expected a number above 0"),
+        (["--seconds", "-1"], "--seconds -1.0: expected a number above 0"),
         (["--waivers", "/nowhere"], "/nowhere"),
         (["--report", "/dev/null/report"], "/dev/null"),
     ],
