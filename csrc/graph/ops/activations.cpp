@@ -54,4 +54,10 @@ void read_matrix(const PlanBuilder& plan, const Op& op, uint32_t x, size_t weigh
   step.hidden_exponent = wants_hidden_exponents(plan, op, step);
 }
 
+void cost_matrix(const Value& weight, uint64_t rows, OpCost& cost) {
+  cost.work = WorkKind::Linear;
+  cost.quantized = is_quantized(weight.format);
+  cost.operations = 2 * rows * uint64_t(weight.shape.end()[-2] * weight.shape.back());
+}
+
 }  // namespace tcim_lite::ops

@@ -61,10 +61,8 @@ void plan_linear(PlanBuilder& plan, const Op& op) {
 }
 
 void cost_linear(const Graph& graph, const Op& op, OpCost& cost) {
-  const Value &x = graph.values[op.inputs[0]], &weight = graph.values[op.inputs[1]];
-  cost.work = WorkKind::Linear;
-  cost.quantized = is_quantized(weight.format);
-  cost.operations = 2 * uint64_t(num_elements(x.shape)) * uint64_t(weight.shape[0]);
+  const Shape& x = graph.values[op.inputs[0]].shape;
+  cost_matrix(graph.values[op.inputs[1]], uint64_t(num_elements(x) / x.back()), cost);
 }
 
 }  // namespace

@@ -54,10 +54,8 @@ void plan_moe_linear(PlanBuilder& plan, const Op& op) {
 }
 
 void cost_moe_linear(const Graph& graph, const Op& op, OpCost& cost) {
-  const Value &ids = graph.values[op.inputs[1]], &weight = graph.values[op.inputs[2]];
-  cost.work = WorkKind::Linear;
-  cost.quantized = is_quantized(weight.format);
-  cost.operations = 2 * uint64_t(num_elements(ids.shape)) * uint64_t(weight.shape[1] * weight.shape[2]);
+  const Value& ids = graph.values[op.inputs[1]];
+  cost_matrix(graph.values[op.inputs[2]], uint64_t(num_elements(ids.shape)), cost);
 }
 
 }  // namespace
