@@ -179,9 +179,9 @@ void half_to_float_neon(const std::byte* source, std::byte* target, int64_t coun
 }
 #endif
 
-// Calls `use` with a value of the C++ type of `dtype`.
+// Calls `use` with a value of the C++ type of `dtype`, one of a device's.
 template <typename Use>
-auto with_type(DType dtype, const Use& use) {
+auto with_device_type(DType dtype, const Use& use) {
   switch (dtype) {
     case DType::Int8:
       return use(int8_t());
@@ -197,8 +197,14 @@ auto with_type(DType dtype, const Use& use) {
       return use(uint32_t());
     case DType::Float16:
       return use(Half());
-    case DType::Float32:
+    default:
       return use(float());
+  }
+}
+
+template <typename Use>
+auto with_type(DType dtype, const Use& use) {
+  switch (dtype) {
     case DType::Int64:
       return use(int64_t());
     case DType::UInt64:
@@ -207,8 +213,9 @@ auto with_type(DType dtype, const Use& use) {
       return use(double());
     case DType::Bool:
       return use(Bool());
+    default:
+      return with_device_type(dtype, use);
   }
-  return use(uint8_t());
 }
 
 // The loop of a conversion. Among integers a sign changes nothing but what fills the upper bytes of a wider one, so
@@ -232,24 +239,7 @@ Conversion typed_conversion() {
 
 template <typename From>
 Conversion conversion_from(DType to) {
-  switch (to) {
-    case DType::Int8:
-      return typed_conversion<From, int8_t>();
-    case DType::UInt8:
-      return typed_conversion<From, uint8_t>();
-    case DType::Int16:
-      return typed_conversion<From, int16_t>();
-    case DType::UInt16:
-      return typed_conversion<From, uint16_t>();
-    case DType::Int32:
-      return typed_conversion<From, int32_t>();
-    case DType::UInt32:
-      return typed_conversion<From, uint32_t>();
-    case DType::Float16:
-      return typed_conversion<From, Half>();
-    default:
-      return typed_conversion<From, float>();
-  }
+  return with_device_type(to, [](auto sample) { return typed_conversion<From, decltype(sample)>(); });
 }
 
 }  // namespace
