@@ -46,14 +46,9 @@ def run_onnx(args: argparse.Namespace) -> int:
 
 def _options(args: argparse.Namespace) -> OnnxOptions:
     """Those of the command; those that it does not give are the configuration's, if it names one."""
-    values: dict[str, Any] = {"model": args.checkpoint, "batch": args.batch}
+    values: dict[str, Any] = {"model": args.checkpoint, "batch": getattr(args, "batch", 1)}
     if is_config(args.checkpoint):
-        if args.batch != args.default_of("batch"):
-            raise CompileError(
-                f"--batch {args.batch}: {args.checkpoint} has the batch, by which hmatc names the package; change "
-                "batch below build there"
-            )
-        values |= read_config(args.checkpoint)
+        values |= read_config(args.checkpoint, getattr(args, "batch", None))
     values |= {key: getattr(args, key) for key in ("output", "name", "quant") if hasattr(args, key)}
     if hasattr(args, "shape"):
         values["shapes"] = {**values.get("shapes", {}), **_shapes(args.shape)}

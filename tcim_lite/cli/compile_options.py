@@ -79,7 +79,13 @@ _OF_ALL = Section(
         ),
         _option("-o", "--output", metavar="OUT", type=Path, help="package folder to write"),
         _option("--name", help="prefix of the package's files (default: model_type of config.json, such as qwen3)"),
-        _option("--batch", metavar="B", type=int, help="slots of the decode graph"),
+        _option(
+            "--batch",
+            metavar="B",
+            type=int,
+            default=argparse.SUPPRESS,
+            help="slots of the decode graph (default: 1); of a network axis 0 of its inputs",
+        ),
         _option(
             "--quant",
             choices=QUANTS,

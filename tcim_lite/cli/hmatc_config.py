@@ -22,8 +22,11 @@ def is_config(path: Path) -> bool:
     return path.suffix.lower() in (".yml", ".yaml")
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path, batch: int | None = None) -> dict[str, Any]:
     """Arguments of `OnnxOptions`. Relative paths in the file count from its folder, where hmatc is run.
+
+    Args:
+        batch: goes before that of the file, in the name of the package as well, as hmatc's own `--batch` does.
 
     Raises:
         CompileError: The file is no configuration of a network, or asks for what is not offered.
@@ -36,7 +39,10 @@ def read_config(path: Path) -> dict[str, Any]:
     images: dict[str, ImageInput] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     suffix = ""
-    batch, parts = build.get("batch", int, 1), build.get("roi_num", int, 1)
+    batch = build.get("batch", int, 1) if batch is None else batch
+    parts = build.get("roi_num", int, 1)
+    if batch < 1:
+        raise CompileError(f"{build.where}: batch: {batch}: expected 1 or more")
     for name in inputs.content:
         entry = inputs.section(name)
         shape = entry.integers("shape")
@@ -55,6 +61,7 @@ def read_config(path: Path) -> dict[str, Any]:
     cores, level = build.get("ncore", int, 1), build.get("opt_level", int, 2)
     return {
         "model": _model(path, model.get("model_path", str)),
+        "batch": 1,  # the shapes have it
         "output": path.parent / model.get("save_dir", str) / "xh2",
         "name": f"{model.get('name', str, 'model')}_xh2_b{first}{tag}_{cores}core_O{level}{suffix}",
         "quant": quant,

@@ -113,6 +113,19 @@ def test_open_axes_and_batches_of_several_inputs(folder):
     assert [tuple(module.get_input_info(name).shape) for name in "ab"] == [(4, 3), (4, 3)]
 
 
+@pytest.mark.parametrize(("batch", "rows"), [("1", 2), ("3", 6)])
+def test_the_batch_of_the_command_goes_before_that_of_the_file(folder, batch, rows, capsys):
+    inputs = {name: {"shape": [2, 3]} for name in "ab"}
+    model = {"name": "two", "save_dir": "output", "model_path": "two.onnx", "inputs": inputs}
+    path = folder / "two.yaml"
+    path.write_text(yaml.safe_dump({"model": model, "build": {"batch": 2}}), encoding="utf-8")
+    assert main(["compile", str(path), "-q", "--batch", batch]) == 0
+    module = rt.load(folder / "output" / "xh2" / f"two_xh2_b{rows}_1core_O2.hmm")
+    assert tuple(module.get_input_info("a").shape) == (rows, 3)
+    assert main(["compile", str(path), "--batch", "0"]) == 2
+    assert "batch: 0: expected 1 or more" in capsys.readouterr().err
+
+
 def test_the_network_may_lie_in_the_folder_of_models_and_end_before_its_end(folder, monkeypatch, capsys):
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
@@ -121,8 +134,6 @@ def test_the_network_may_lie_in_the_folder_of_models_and_end_before_its_end(fold
     assert "model_path net.onnx is no file in" in capsys.readouterr().err
     monkeypatch.setenv("HOUMO_MODEL_PATH", str(folder))
     assert main(["compile", str(path), "--check"]) == 0
-    assert main(["compile", str(path), "--batch", "2"]) == 2
-    assert "change batch below build there" in capsys.readouterr().err
     assert main(["compile", str(path), "-q", "--end-at", "y"]) == 0
     assert (elsewhere / "output" / "xh2" / "net_xh2_b1_1core_O2.hmm").is_file()
 
