@@ -3,37 +3,15 @@
 #include <cstring>
 
 namespace tcim_lite::layers {
-namespace {
-
-template <typename Element>
-std::optional<int64_t> only_element(std::span<const std::byte> content) {
-  Element element;
-  if (content.size() != sizeof(element)) return std::nullopt;
-  std::memcpy(&element, content.data(), sizeof(element));
-  return int64_t(element);
-}
-
-}  // namespace
-
 std::optional<int64_t> only_value(DType dtype, std::span<const std::byte> content) {
-  switch (dtype) {
-    case DType::Int8:
-      return only_element<int8_t>(content);
-    case DType::UInt8:
-      return only_element<uint8_t>(content);
-    case DType::Int16:
-      return only_element<int16_t>(content);
-    case DType::UInt16:
-      return only_element<uint16_t>(content);
-    case DType::Int32:
-      return only_element<int32_t>(content);
-    case DType::UInt32:
-      return only_element<uint32_t>(content);
-    case DType::Int64:
-      return only_element<int64_t>(content);
-    default:
-      return std::nullopt;
-  }
+  using enum DType;
+  const bool is_signed = dtype == Int8 || dtype == Int16 || dtype == Int32 || dtype == Int64;
+  if (!is_signed && dtype != UInt8 && dtype != UInt16 && dtype != UInt32) return std::nullopt;
+  if (content.size() != size_t(size_of(dtype))) return std::nullopt;
+  uint64_t bits = 0;
+  std::memcpy(&bits, content.data(), content.size());  // the lowest of them
+  const size_t above = 64 - 8 * content.size();
+  return is_signed ? int64_t(bits << above) >> above : int64_t(bits);
 }
 
 std::span<const std::byte> elements_of(const ArrayView& array, std::vector<std::byte>& room) {
