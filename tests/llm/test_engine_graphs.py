@@ -167,7 +167,7 @@ def test_guesses_are_judged_on_several_devices(tiny_package, monkeypatch, alone)
 def test_stages_and_devices_must_be_as_many(several, tiny_package):
     with pytest.raises(ValueError, match="2 stages, devices names 1"):
         Slots.open(several, pipeline=True)
-    with pytest.raises(FileNotFoundError, match="--pipeline S"):
+    with pytest.raises(FileNotFoundError, match="--pipeline 2"):
         Slots.open(tiny_package(prefill_length=CHUNK, context_length=CONTEXT), pipeline=True)
     with pytest.raises(ValueError, match="devices is empty"):
         Slots.open(several, devices=[])
