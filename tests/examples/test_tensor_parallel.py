@@ -30,9 +30,9 @@ def test_answers_equal_those_of_one_device_token_for_token(
     [
         ("tensor", ["--devices", "0"], "is a model for 2 devices, the device manager lists 1"),
         ("tensor", ["--devices", "0,2"], "device 2 does not exist"),
-        ("tensor", ["--prefill", "pipeline"], "compile the package with --pipeline"),
+        ("tensor", ["--prefill", "pipeline"], "--name qwen3 --pipeline 2"),
         ("pipeline", ["--prefill", "pipeline", "--devices", "1"], "2 stages, --devices names 1"),
-        ("plain", [], "compile the package with --ndevice"),
+        ("plain", [], "or compile with --ndevice N"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(compile_demo, run_example, package, arguments, text):
