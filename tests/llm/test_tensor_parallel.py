@@ -123,6 +123,23 @@ def test_heads_of_linear_attention_that_devices_cannot_share(tmp_path):
         compile_package(tmp_path, tmp_path / "out", random_weights=True, ndevice=2, **SIZES)
 
 
+def test_a_graph_of_one_device_goes_through_the_manager_of_several(tiny_package):
+    """Programs for two devices load their vision graph so, beside the `.hmms` of the language model."""
+    package = tiny_package(ndevice=2, **SIZES)
+    found = []
+    manager = tcim.WeightManager(tcim.DevManager([2, 1], "Xh2HalBackend"))
+    for suffix in (".hmms", ".hmm"):
+        module = tcim.load(package.graph(f"prefill{suffix}"), tcim.Option(manager))
+        rows = np.random.default_rng(5).standard_normal(module.get_input_info("input_1").shape)
+        module.set_input("input_1", rows)
+        module.set_input("valid_length", np.int32([0]))
+        module.set_input("current_length", np.int32([9]))
+        module.run(sync=True)
+        found.append(module.get_output("logits").numpy())
+    assert found[0].tobytes() == found[1].tobytes()
+    assert np.any(found[0])
+
+
 def test_any_devices_in_any_order_will_do(tiny_package):
     assert_same_run(tiny_package(ndevice=2, **SIZES), (3, 1))
 
