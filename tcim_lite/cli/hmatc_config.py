@@ -35,6 +35,11 @@ def read_config(path: Path, batch: int | None = None) -> dict[str, Any]:
     if config.get("version", int, 1) != 1:
         raise CompileError(f"{path.name} is of a language model: compile its checkpoint, tcim-lite compile HF_DIR")
     model, build = config.section("model"), config.section("build", optional=True)
+    if isinstance(model.content.get("inputs"), list):
+        raise CompileError(
+            f"{model.where}: inputs is a list, as in files of hmassist, which came before hmatc: compile the ONNX "
+            "file, tcim-lite compile FILE.onnx -o OUT"
+        )
     inputs = model.section("inputs")
     images: dict[str, ImageInput] = {}
     shapes: dict[str, tuple[int, ...]] = {}

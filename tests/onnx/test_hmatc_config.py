@@ -144,6 +144,7 @@ def test_the_network_may_lie_in_the_folder_of_models_and_end_before_its_end(fold
         ({"version": 2}, "is of a language model: compile its checkpoint"),
         ({"model": None}, "config.yml: model: expected a mapping"),
         ({"model": {"inputs": {}}}, "inputs: it is empty"),
+        ({"model": {"weight": "net.onnx", "inputs": [{"name": "x"}]}}, "of hmassist, which came before hmatc: compile"),
         ({"model": {"inputs": {"x": {"shape": "640"}}}}, "shape: expected a list of whole numbers, got '640'"),
         ({"model": {"inputs": {"x": {"shape": [1, 0]}}}}, "expected whole numbers above 0"),
         ({"model": {"inputs": {"x": {"shape": [1, 2.5]}}}}, "shape: expected a list of whole numbers, got [1, 2.5]"),
