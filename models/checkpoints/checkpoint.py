@@ -61,7 +61,7 @@ class TensorStore(Protocol):
 
 
 class Checkpoint:
-    """Tensors of a checkpoint folder, read a few rows at a time as fp32.
+    """Tensors of a checkpoint folder, read a few rows at a time as fp32; one without axes counts as a vector of one.
 
     Every read opens and closes its file: threads may read at once, and mapped pages do not pile up in resident memory.
     """
@@ -94,14 +94,14 @@ class Checkpoint:
         """Returns the shape of a tensor."""
         name = self._stored(name)
         with self._open(name) as file:
-            return tuple(file.get_slice(name).get_shape())
+            return tuple(file.get_slice(name).get_shape()) or (1,)
 
     def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
         """Raises CheckpointError unless the tensor exists, has one of `dtypes` and `shape`."""
         name = self._stored(name)
         with self._open(name) as file:
             entry = file.get_slice(name)
-            got, dtype = tuple(entry.get_shape()), entry.get_dtype()
+            got, dtype = tuple(entry.get_shape()) or (1,), entry.get_dtype()
         where = f"tensor {name!r} in {self._files[name]}"
         if got != tuple(shape):
             raise CheckpointError(f"{where} has shape {list(got)}, expected {list(shape)} by config.json")
@@ -116,7 +116,8 @@ class Checkpoint:
         """
         name = self._stored(name)
         with self._open(name) as file:
-            rows = file.get_slice(name)[start:stop].astype(np.float32)
+            entry = file.get_slice(name)
+            rows = np.atleast_1d(entry[start:stop] if entry.get_shape() else file.get_tensor(name)).astype(np.float32)
         if not np.isfinite(rows).all():
             raise CheckpointError(f"tensor {name!r} in {self._files[name]} holds NaN or infinity")
         return rows

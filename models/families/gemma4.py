@@ -13,6 +13,7 @@ from ..common.errors import CompileError
 from ..contract import Port
 from ..family import Family, Tensors
 from ..model_config import Experts, ModelConfig
+from ..sounds import gemma4 as sounds
 from ..towers.gemma4 import GEMMA4
 from ..weights import roles
 from .shared.dense import CONTRACT
@@ -161,7 +162,8 @@ _MODEL = Family(
     has="as Gemma 3, but norms as they are, a norm on the heads of v too, and a factor behind each layer; layers "
     "without a window have `global_head_dim` and proportional RoPE, and by `attention_k_eq_v` their keys for values; "
     "`num_kv_shared_layers` with keys and values of earlier layers; `enable_moe_block`: `top_k_experts` of "
-    "`num_experts` MLPs beside the MLP; `hidden_size_per_layer_input`: inputs of each layer",
+    "`num_experts` MLPs beside the MLP; `hidden_size_per_layer_input`: inputs of each layer; an "
+    "[encoder of sounds](speech.md#gemma-4)",
     keys=(*_SIZES, *_MORE),
     window=_window,
     layer=_layer,
@@ -199,6 +201,7 @@ _MODEL = Family(
     nested="text_config",
     packed_experts="rows",
     vision=GEMMA4,
+    sound=sounds.GEMMA4,
     tiny={
         **TINY,
         "global_head_dim": 64,
@@ -234,5 +237,6 @@ _ASSISTANT = replace(
     experts=None,
     folded=lambda values: {"rotary_dim": _whole_sizes(values)[0]},
     vision=None,
+    sound=None,
 )
 FAMILY = replace(_MODEL, assistant=_ASSISTANT)

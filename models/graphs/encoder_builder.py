@@ -11,10 +11,10 @@ from .values import Ref
 class EncoderBuilder(GraphBuilder):
     """A `GraphBuilder` for networks that see all their tokens at once."""
 
-    def layer_norm(self, name: str, x: Ref, weight: str, bias: str, epsilon: float) -> Ref:
+    def layer_norm(self, name: str, x: Ref, weight: str, bias: str | None, epsilon: float) -> Ref:
         """Centres and normalises over the last axis."""
-        operands = [x, self.weight(weight), self.weight(bias)]
-        assert operands[1].shape == operands[2].shape == x.shape[-1:], (name, x.shape, operands[1].shape)
+        operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
+        assert all(operand.shape == x.shape[-1:] for operand in operands[1:]), (name, x.shape, operands[1].shape)
         return self._op("LayerNorm", name, operands, x.shape, {"epsilon": float(epsilon)})
 
     def softmax(self, name: str, x: Ref) -> Ref:

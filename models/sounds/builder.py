@@ -14,9 +14,17 @@ HALVED = 2  # frames of a row
 class SpeechBuilder(EncoderBuilder):
     """An `EncoderBuilder` with what sounds and their texts need."""
 
-    def conv(self, name: str, x: Ref, weight: str, bias: str, kernel: Sequence[int], strides: Sequence[int]) -> Ref:
+    def conv(
+        self,
+        name: str,
+        x: Ref,
+        weight: str,
+        bias: str | None,
+        kernel: Sequence[int],
+        strides: Sequence[int],
+    ) -> Ref:
         """Convolution of [N, C, H, W] with a padding of half the kernel, which is odd."""
-        operands = [x, self.weight(weight), self.weight(bias)]
+        operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
         count, _, *plane = x.shape
         pads = [extent // 2 for extent in kernel]
         out = [
@@ -32,6 +40,18 @@ class SpeechBuilder(EncoderBuilder):
             "groups": 1,
         }
         return self._op("Conv", name, operands, (count, operands[1].shape[0], *out), attributes)
+
+    def taps(self, name: str, x: Ref, weight: str, count: int) -> Ref:
+        """Convolution of each channel of [1, C, 1, T] by itself, of a column and the `count` - 1 before it."""
+        attributes: dict[str, int | float | str] = {
+            "kernel": _text((1, count)),
+            "strides": "1,1",
+            "pads": _text((0, count - 1)),
+            "dilations": "1,1",
+            "upsample": "1,1",
+            "groups": x.shape[1],
+        }
+        return self._op("Conv", name, [x, self.weight(weight)], x.shape, attributes)
 
     def rows_of_sound(self, features: Ref, hidden: int) -> Ref:
         """[1, bins, n] -> [n / 2, hidden]: two convolutions along time, the second of every second frame."""
@@ -69,6 +89,10 @@ class SpeechBuilder(EncoderBuilder):
     def first_rows(self, name: str, x: Ref, rows: int) -> Ref:
         """The first rows of [n, H]."""
         return self._op("StridedSlice", name, [x], (rows, x.shape[1]), {"starts": "0,0", "steps": "1,1"}, x.dtype)
+
+    def every_second(self, name: str, x: Ref) -> Ref:
+        """Elements 0, 2 and so on of [1, n]."""
+        return self._op("StridedSlice", name, [x], (1, -(-x.shape[1] // 2)), {"starts": "0,0", "steps": "1,2"}, x.dtype)
 
     def elementwise(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
         """`Less`, `Min` and so on of a and b, which repeats to the shape of a."""

@@ -33,7 +33,7 @@ from .packing import BLOCK, DTYPES, is_quantized
 from .roles import SINKS, Role
 
 Merge: TypeAlias = Literal["stack", "alternate", "by_heads", "in_pairs"]
-Function: TypeAlias = Literal["same", "minus_exp"]
+Function: TypeAlias = Literal["same", "minus_exp", "softplus"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,6 +141,7 @@ class VectorSpec:
 
 _FUNCTIONS: Mapping[Function, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
     "same": lambda numbers: numbers,
+    "softplus": lambda numbers: np.logaddexp(0, numbers.astype(np.float64)).astype(np.float32),
     "minus_exp": lambda numbers: -np.exp(numbers.astype(np.float64)).astype(np.float32),
 }
 

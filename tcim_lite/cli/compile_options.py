@@ -138,8 +138,8 @@ _OF_LANGUAGE = Section(
             "--audio-frames",
             metavar="N",
             type=int,
-            help="frames that the encoder of Qwen3-ASR, GLM-ASR or Fun-Audio-Chat takes, 100 a second (default: 3000, "
-            "800)",
+            help="frames that the encoder of Qwen3-ASR, GLM-ASR, Gemma 4 or Fun-Audio-Chat takes, 100 a second "
+            "(default: 3000, of the last 800)",
         ),
         _option("--pipeline", metavar="S", type=int, help="also write prefill and decode in S stages of equal blocks"),
         _option("--ndevice", metavar="N", type=int, help="also write .hmms files for N devices together"),

@@ -132,7 +132,7 @@ def test_encoders_that_do_not_fit_are_refused(folder, tmp_path, changes, options
 def test_other_models_have_no_frames(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", **TEXT}))
     options = {**SIZES, "random_weights": True}
-    with pytest.raises(CompileError, match="--audio-frames is for GLM-ASR and Qwen3-ASR"):
+    with pytest.raises(CompileError, match="--audio-frames is for Gemma 4, GLM-ASR and Qwen3-ASR"):
         compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **options))
 
 

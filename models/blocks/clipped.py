@@ -1,0 +1,57 @@
+"""Linears whose inputs and outputs are kept between bounds that the checkpoint has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..family import Tensors
+from ..graphs.encoder_builder import EncoderBuilder
+from ..graphs.values import Ref
+from ..weights.roles import Role
+from .weights import Weight
+
+_BOUNDS = ("input_min", "input_max", "output_min", "output_max")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippedLinear:
+    """A Linear without a bias.
+
+    Attributes:
+        role: Of its weight.
+        outputs: Rows.
+        inputs: Columns.
+        clipped: There are bounds.
+    """
+
+    role: Role
+    outputs: int
+    inputs: int
+    clipped: bool
+
+    def tensors(self, name: str) -> dict[Role, Tensors]:
+        """Where its numbers come from, as transformers calls them in a module `name`."""
+        found = {self.role: Tensors("plain", (f"{name}.linear.weight",))}
+        return found | {self._bound(which): Tensors("plain", (f"{name}.{which}",)) for which in _BOUNDS}
+
+    def weights(self) -> Iterator[Weight]:
+        """Yields its weights in the order of use."""
+        yield Weight(self.role, (self.outputs,), self.inputs)
+        if self.clipped:
+            for which in _BOUNDS:
+                yield Weight(self._bound(which), (1,))
+
+    def lower(self, builder: EncoderBuilder, name: str, x: Ref, layer: int) -> Ref:
+        """[.., inputs] -> [.., outputs]."""
+        if not self.clipped:
+            return builder.linear(name, x, self.role.name_of(layer))
+        y = builder.linear(f"{name}.whole", self._kept(builder, f"{name}.input", x, layer), self.role.name_of(layer))
+        return self._kept(builder, name, y, layer, "output")
+
+    def _kept(self, builder: EncoderBuilder, name: str, x: Ref, layer: int, side: str = "input") -> Ref:
+        least, most = (builder.weight(self._bound(f"{side}_{end}").name_of(layer)) for end in ("min", "max"))
+        return builder.repeated("Min", name, builder.repeated("Max", f"{name}.from_below", x, least), most)
+
+    def _bound(self, which: str) -> Role:
+        return Role(f"{self.role.id}.{which}", f"{self.role.name.removesuffix('.weight')}.{which}", "factors")
