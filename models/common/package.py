@@ -39,6 +39,7 @@ EMBEDDING_SUFFIXES = (".bin", ".pt")
 TOKENIZER_DIR = Path("tokenizer")
 HF_CONFIG_DIR = EMBEDDING.with_name("hf_config")  # where some programs of the vendor look for the same files
 LAYER_TABLE = EMBEDDING.with_name("per_layer_input_embedding")  # without suffix
+_PREFILL = re.compile(r"_prefill(_part0)?\.hmms?$")
 # Of a disk, of the user, and of the process (`ulimit -f`).
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -63,7 +64,7 @@ def staged_package(output: Path, owned: re.Pattern[str], *, of_a_network: bool =
     `output` is as it was.
 
     Raises:
-        CompileError: `output` cannot be written, or its disk is full.
+        CompileError: `output` cannot be written, its disk is full, or it holds what this package would spoil.
     """
     try:
         created = not output.exists()
@@ -78,6 +79,8 @@ def staged_package(output: Path, owned: re.Pattern[str], *, of_a_network: bool =
         files = files_in(staging)
         _check_places(output, files)
         _check_foreign(output, staging)
+        if not of_a_network:
+            _check_embedding(output, staging, owned)
         graphs = (Path(path.name) for path in output.iterdir() if path.is_file() and owned.fullmatch(path.name))
         of_language = () if of_a_network else (*_embeddings_in(output), *_tokenizer_files_in(output))
         for stale in (*of_language, *graphs):
@@ -135,6 +138,21 @@ def _check_foreign(output: Path, staging: Path) -> None:
                 f"{theirs} is not of a package, and the checkpoint's {name} would replace it; write the package into a "
                 "folder of its own, or move the file away"
             )
+
+
+def _check_embedding(output: Path, staging: Path, owned: re.Pattern[str]) -> None:
+    """Refuses to replace the embedding of another package: its graphs would run on with the rows of this one."""
+    table = EMBEDDING.with_suffix(".bin")
+    if not (output / table).is_file():
+        return
+    others = {name for path in output.iterdir() if _PREFILL.search(name := path.name) and not owned.fullmatch(name)}
+    others -= {path.name for path in staging.iterdir()}
+    same = (staging / table).is_file() and (not others or filecmp.cmp(staging / table, output / table, shallow=False))
+    if others and not same:
+        raise CompileError(
+            f"{output} holds another package, with {min(others)}, whose embedding, {table}, is not that of this one; "
+            "write the package into a folder of its own"
+        )
 
 
 def _check_places(output: Path, files: Iterable[Path]) -> None:

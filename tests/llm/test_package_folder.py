@@ -68,6 +68,22 @@ def test_the_checkpoints_own_folder_may_be_the_package_and_be_compiled_again(tmp
     assert (folder / "config.json").read_bytes() == (DEMO_CHECKPOINT / "config.json").read_bytes()
 
 
+def test_a_package_keeps_its_embedding_beside_another(tmp_path):
+    def compiled(name, quant="w4a8h0_ssfp"):
+        compile_checkpoint(CompileOptions(checkpoint=DEMO_CHECKPOINT, output=tmp_path, name=name, quant=quant))
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    compiled("a")
+    compiled("b")
+    before = compiled("a")  # of one checkpoint, so the embedding is the same
+    with pytest.raises(CompileError, match=r"holds another package, with b_prefill\.hmm, whose embedding, hmquant/"):
+        compiled("a", "float32")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    for path in tmp_path.glob("b*"):
+        path.unlink()
+    assert compiled("a", "float32") != before
+
+
 def test_files_that_no_longer_fit_go_from_the_root_as_well(tmp_path):
     checkpoint = shutil.copytree(DEMO_CHECKPOINT, tmp_path / "checkpoint")
     compile_package(checkpoint, tmp_path / "out")
