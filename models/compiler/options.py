@@ -161,7 +161,9 @@ class CompileOptions:
         """
         for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):
             if length > self.context_length:
-                raise CompileError(f"{flag} {length} is greater than --context-length {self.context_length}")
+                raise CompileError(
+                    f"{flag} {length} is greater than --context-length {self.context_length}; give a smaller {flag}"
+                )
 
     def refuse_others(self, known: Set[str], reason: str) -> None:
         """Refuses options that a model does not have.

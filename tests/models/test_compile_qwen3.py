@@ -418,7 +418,7 @@ def test_random_weights_need_a_config_only(tmp_path: Path, tiny_config: dict[str
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prefill_length": 65}, "--prefill-length 65 is greater than --context-length 64"),
+        ({"prefill_length": 65}, "is greater than --context-length 64; give a smaller --prefill-length"),
         ({"prefill_length": 0}, "--prefill-length must be 1 to"),
         ({"context_length": -1}, "--context-length must be 1 to"),
         ({"batch": 0}, "--batch must be 1 to"),
