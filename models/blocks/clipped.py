@@ -30,17 +30,12 @@ class ClippedLinear:
     inputs: int
     clipped: bool
 
-    def tensors(self, name: str) -> dict[Role, Tensors]:
-        """Where its numbers come from, as transformers calls them in a module `name`."""
-        found = {self.role: Tensors("plain", (f"{name}.linear.weight",))}
-        return found | {self._bound(which): Tensors("plain", (f"{name}.{which}",)) for which in _BOUNDS}
-
     def weights(self) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
         yield Weight(self.role, (self.outputs,), self.inputs)
         if self.clipped:
             for which in _BOUNDS:
-                yield Weight(self._bound(which), (1,))
+                yield Weight(_bound(self.role, which), (1,))
 
     def lower(self, builder: EncoderBuilder, name: str, x: Ref, layer: int) -> Ref:
         """[.., inputs] -> [.., outputs]."""
@@ -50,8 +45,15 @@ class ClippedLinear:
         return self._kept(builder, name, y, layer, "output")
 
     def _kept(self, builder: EncoderBuilder, name: str, x: Ref, layer: int, side: str = "input") -> Ref:
-        least, most = (builder.weight(self._bound(f"{side}_{end}").name_of(layer)) for end in ("min", "max"))
+        least, most = (builder.weight(_bound(self.role, f"{side}_{end}").name_of(layer)) for end in ("min", "max"))
         return builder.repeated("Min", name, builder.repeated("Max", f"{name}.from_below", x, least), most)
 
-    def _bound(self, which: str) -> Role:
-        return Role(f"{self.role.id}.{which}", f"{self.role.name.removesuffix('.weight')}.{which}", "factors")
+
+def clipped_tensors(role: Role, name: str) -> dict[Role, Tensors]:
+    """Where the numbers of one come from, as transformers calls them in a module `name`."""
+    found = {role: Tensors("plain", (f"{name}.linear.weight",))}
+    return found | {_bound(role, which): Tensors("plain", (f"{name}.{which}",)) for which in _BOUNDS}
+
+
+def _bound(role: Role, which: str) -> Role:
+    return Role(f"{role.id}.{which}", f"{role.name.removesuffix('.weight')}.{which}", "factors")

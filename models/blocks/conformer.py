@@ -14,7 +14,7 @@ from ..weights import roles as model_roles
 from ..weights.roles import Role
 from ..weights.spec import LinearSpec
 from ..weights.speech_roles import pair
-from .clipped import ClippedLinear
+from .clipped import ClippedLinear, clipped_tensors
 from .weights import Weight
 
 _EPSILON = 1e-6  # of norms that no key says it of
@@ -73,7 +73,7 @@ class ConformerLayer:
 
         found: dict[Role, Tensors] = {}
         for what, name in _NAMES.items():
-            found |= self._linear(what).tensors(f"{layer}.{name}")
+            found |= clipped_tensors(_linear(what), f"{layer}.{name}")
         found |= {_norm(what): plain(name) for what, name in _NORMS.items()}
         found[_RELATIVE] = plain("self_attn.relative_k_proj")
         found[_SCALE] = Tensors("plain", (f"{layer}.self_attn.per_dim_scale",), function="softplus")

@@ -12,6 +12,7 @@ from ..graphs.values import Ref
 from ..weights import encoder_roles as roles
 from ..weights.roles import Role, ones
 from .attend import attend
+from .clipped import ClippedLinear
 from .weights import Weight
 
 
@@ -25,6 +26,7 @@ class PatchLayer:
         head_dim: Of a head, whose halves turn by the column and by the row.
         inner: Of the MLP.
         epsilon: Of all norms.
+        clipped: Linears have bounds, each its own.
     """
 
     hidden: int
@@ -32,6 +34,7 @@ class PatchLayer:
     head_dim: int
     inner: int
     epsilon: float
+    clipped: bool = False
 
     @property
     def padded(self) -> int:
@@ -42,14 +45,22 @@ class PatchLayer:
         """Yields its weights in the order of use."""
         rows = self.heads * self.head_dim
         yield Weight(roles.ATTENTION_NORM, (self.hidden,))
-        yield Weight(roles.QKV, (rows, rows, rows), self.hidden)
+        if self.clipped:
+            for role in (roles.Q, roles.K, roles.V):
+                yield from self._linear(role).weights()
+        else:
+            yield Weight(roles.QKV, (rows, rows, rows), self.hidden)
         yield Weight(roles.Q_NORM, (self.head_dim,))
         yield Weight(roles.K_NORM, (self.head_dim,))
-        yield Weight(roles.OUT, (self.hidden,), rows)
+        yield from self._linear(roles.OUT).weights()
         yield Weight(roles.OUT_NORM, (self.hidden,))
         yield Weight(roles.MLP_NORM, (self.hidden,))
-        yield Weight(roles.UP, (self.inner, self.inner), self.hidden, multiple=GROUP)
-        yield Weight(roles.DOWN, (self.hidden,), self.inner, self.padded)
+        if self.clipped:
+            for role in (roles.GATE, roles.UP_ALONE, roles.DOWN):
+                yield from self._linear(role).weights()
+        else:
+            yield Weight(roles.UP, (self.inner, self.inner), self.hidden, multiple=GROUP)
+            yield Weight(roles.DOWN, (self.hidden,), self.inner, self.padded)
         yield Weight(roles.DOWN_NORM, (self.hidden,))
 
     def lower(
@@ -70,12 +81,16 @@ class PatchLayer:
             return builder.rms_norm(f"{here}.{name}", of, role.name_of(layer), self.epsilon)
 
         def linear(name: str, of: Ref, role: Role) -> Ref:
-            return builder.linear(f"{here}.{name}", of, role.name_of(layer))
+            return self._linear(role).lower(builder, f"{here}.{name}", of, layer)
 
-        qkv = linear("qkv", norm("attention_normed", x, roles.ATTENTION_NORM), roles.QKV)
+        normed = norm("attention_normed", x, roles.ATTENTION_NORM)
+        qkv = None if self.clipped else builder.linear(f"{here}.qkv", normed, roles.QKV.name_of(layer))
 
         def heads(name: str, index: int) -> Ref:
-            flat = builder.part(f"{here}.{name}_flat", qkv, 2, index * rows, (index + 1) * rows)
+            if qkv is None:
+                flat = linear(f"{name}_flat", normed, (roles.Q, roles.K, roles.V)[index])
+            else:
+                flat = builder.part(f"{here}.{name}_flat", qkv, 2, index * rows, (index + 1) * rows)
             return builder.reshape(f"{here}.{name}_heads", flat, (*x.shape[:2], self.heads, self.head_dim))
 
         def turned(name: str, of: Ref) -> Ref:
@@ -95,6 +110,21 @@ class PatchLayer:
         v = builder.rms_norm(f"{here}.v", heads("v", 2), ones(self.head_dim), self.epsilon)
         out = linear("out", attend(builder, here, (q, k, v), key_mask), roles.OUT)
         x = builder.add(f"{here}.attended", x, norm("out_normed", out, roles.OUT_NORM))
-        up = linear("up", norm("mlp_normed", x, roles.MLP_NORM), roles.UP)
-        down = linear("down", builder.silu_mul(f"{here}.gelu_mul", up, "gelu_tanh"), roles.DOWN)
+        normed = norm("mlp_normed", x, roles.MLP_NORM)
+        if self.clipped:
+            gate = builder.function("GeluTanh", f"{here}.gelu", linear("gate", normed, roles.GATE))
+            inner = builder.mul(f"{here}.gelu_mul", gate, linear("up", normed, roles.UP_ALONE))
+            down = linear("down", inner, roles.DOWN)
+        else:
+            up = builder.linear(f"{here}.up", normed, roles.UP.name_of(layer))
+            inner = builder.silu_mul(f"{here}.gelu_mul", up, "gelu_tanh")
+            down = builder.linear(f"{here}.down", inner, roles.DOWN.name_of(layer))
         return builder.add(f"{here}.added", x, norm("down_normed", down, roles.DOWN_NORM))
+
+    def _linear(self, role: Role) -> ClippedLinear:
+        """One of those that may have bounds."""
+        rows = self.heads * self.head_dim
+        sizes = {roles.OUT: (self.hidden, rows), roles.DOWN: (self.hidden, self.inner)}
+        inner = role in (roles.GATE, roles.UP_ALONE)
+        outputs, inputs = sizes.get(role, (self.inner if inner else rows, self.hidden))
+        return ClippedLinear(role=role, outputs=outputs, inputs=inputs, clipped=self.clipped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..blocks.clipped import clipped_tensors
 from ..family import Tensors
 from ..tower_kinds.pooled.tower import PooledTower
 from ..weights import encoder_roles as roles
@@ -23,11 +24,16 @@ GEMMA4 = PooledTower(
         roles.QKV: Tensors("stack", tuple(f"{_ATTENTION}.{part}_proj.linear.weight" for part in "qkv")),
         roles.Q_NORM: _plain(f"{_ATTENTION}.q_norm.weight"),
         roles.K_NORM: _plain(f"{_ATTENTION}.k_norm.weight"),
-        roles.OUT: _plain(f"{_ATTENTION}.o_proj.linear.weight"),
+        **clipped_tensors(roles.OUT, f"{_ATTENTION}.o_proj"),
+        **clipped_tensors(roles.Q, f"{_ATTENTION}.q_proj"),
+        **clipped_tensors(roles.K, f"{_ATTENTION}.k_proj"),
+        **clipped_tensors(roles.V, f"{_ATTENTION}.v_proj"),
         roles.OUT_NORM: _plain(f"{_LAYER}.post_attention_layernorm.weight"),
         roles.MLP_NORM: _plain(f"{_LAYER}.pre_feedforward_layernorm.weight"),
         roles.UP: Tensors("alternate", (f"{_MLP}.gate_proj.linear.weight", f"{_MLP}.up_proj.linear.weight")),
-        roles.DOWN: _plain(f"{_MLP}.down_proj.linear.weight"),
+        **clipped_tensors(roles.GATE, f"{_MLP}.gate_proj"),
+        **clipped_tensors(roles.UP_ALONE, f"{_MLP}.up_proj"),
+        **clipped_tensors(roles.DOWN, f"{_MLP}.down_proj"),
         roles.DOWN_NORM: _plain(f"{_LAYER}.post_feedforward_layernorm.weight"),
         roles.SHIFT: _plain(f"{_TOWER}.std_bias"),
         roles.FACTORS: _plain(f"{_TOWER}.std_scale"),

@@ -380,7 +380,7 @@ def test_sounds_that_cannot_be_are_refused(folder, tmp_path, part, changes, mess
     ("options", "message"),
     [
         ({"pipeline": 2}, "--pipeline 2: graphs of this Qwen3-Omni also return hidden states of a layer"),
-        ({"audio_frames": 100}, "--audio-frames is for GLM-ASR and Qwen3-ASR"),
+        ({"audio_frames": 100}, "--audio-frames is for Gemma 4, GLM-ASR and Qwen3-ASR"),
         ({"batch": 2}, "--batch 2: the vendor has no graph of several slots with positions along time"),
     ],
 )

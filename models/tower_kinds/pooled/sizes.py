@@ -33,6 +33,7 @@ class PooledSizes(TowerSizes):
             head_dim=self["head_dim"],
             inner=self["intermediate_size"],
             epsilon=self["rms_norm_eps"],
+            clipped=self["use_clipped_linears"],
         )
 
     def check(self) -> None:

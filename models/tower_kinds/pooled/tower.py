@@ -35,6 +35,7 @@ _KEYS: tuple[Key | Only, ...] = (
     Key("pooling_kernel_size", absent=3),
     Key("position_embedding_size", absent=10240),
     Key("standardize", "flag", absent=False),
+    Key("use_clipped_linears", "flag", absent=False),
     Only("hidden_activation", "gelu_pytorch_tanh"),
     Only("attention_bias", False),
 )
@@ -77,11 +78,6 @@ class PooledTower:
         rope = section.get("rope_parameters") or {}
         if not isinstance(rope, Mapping) or rope.get("rope_type", "axial") != "axial":
             raise CompileError(f"vision_config: rope_parameters must be those of axial RoPE, got {rope!r:.80}")
-        if section.get("use_clipped_linears"):
-            raise CompileError(
-                f"--vision: the Linears of this tower of {title} are clipped (use_clipped_linears), which is not "
-                "supported; leave it out"
-            )
         values = read_keys(_KEYS, section, f"the vision tower of {title}")
         values["rope_theta"] = positive("rope_theta", rope.get("rope_theta", 100.0))
         sizes = PooledSizes(tower=self, values=values, width=width)
