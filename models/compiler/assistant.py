@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, Role, WeightEntry
@@ -20,13 +21,14 @@ from ..blocks.part import GraphPart
 from ..blocks.shards import shards_of
 from ..blocks.specs import specs_of
 from ..blocks.weights import Weight
-from ..checkpoints.checkpoint import config_of
+from ..checkpoints.checkpoint import Checkpoint, config_of
 from ..common.errors import CompileError
 from ..common.profiles import Profile, profile_for
 from ..families import FAMILIES
 from ..family import Family
 from ..graphs.builder import GraphBuilder
 from ..graphs.slot import Slot
+from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from ..weights import roles
 from ..weights.spec import LinearSpec, VectorSpec
@@ -41,6 +43,10 @@ from .weight_files import rope_tables
 ASSISTANT = "assistant"  # what the names of its files end in
 # Which caches a layer takes: those of the model's last layer with a window, or of its last one.
 _KINDS = ("sliding", "full")
+# Of one with clusters of tokens: that of each token; -1; a number above all logits; the tensor with tokens in order.
+_CLUSTERS, _ONE_LESS, _MOST = "clusters.of_tokens", "clusters.one_less", "clusters.most"
+_LARGE = 65504.0
+_ORDER = "masked_embedding.token_ordering"
 _NOT_WITH_IT = ("batch", "pipeline", "ndevice", "argmax", "all_logits", "draft_layers")
 
 
@@ -54,6 +60,7 @@ class Assistant:
         context: Rows of the caches.
         columns: Of the mask of layers with a window: cache rows, the last one that of the token itself.
         shared: Which caches of the model these are, of those that it has.
+        clusters: Of each token, where only tokens of some clusters have logits of their own.
     """
 
     config: ModelConfig
@@ -61,6 +68,7 @@ class Assistant:
     context: int
     columns: int
     shared: Sequence[int]
+    clusters: NDArray[np.int32] | None = None
 
     @property
     def row(self) -> int:
@@ -81,11 +89,20 @@ class Assistant:
         tied = tensors[roles.EMBEDDING].names if config.tie_word_embeddings else ()
         specs += specs_of(head_weights(config), tensors, profile, None, tied)
         own = Weight(roles.HIDDEN_PROJECTION, (self.row // 2,), config.hidden_size)
-        return specs + specs_of([own], tensors, profile, None)
+        specs += specs_of([own], tensors, profile, None)
+        if self.clusters is None:
+            return specs
+        count = self.config.flags["num_centroids"]
+        return specs + specs_of([Weight(roles.CENTROIDS, (count,), config.hidden_size)], tensors, profile, None)
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
         """What the graph needs beside the weights, by name."""
-        return {name: table.astype(dtype) for name, table in rope_tables(self.config, self.context)}
+        found: dict[str, NDArray[Any]] = {
+            name: table.astype(dtype) for name, table in rope_tables(self.config, self.context)
+        }
+        if self.clusters is not None:
+            found |= {_CLUSTERS: self.clusters, _ONE_LESS: np.full(1, -1, dtype), _MOST: np.full(1, _LARGE, dtype)}
+        return found
 
     def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
         """A row of the input -> logits, and what takes the place of the hidden state in the next row."""
@@ -125,8 +142,23 @@ class Assistant:
                 x = block.lower(part, x, layer, f"layers.{layer}.block_{number}")
         normed = part.norm_of_hidden("final_norm", x, roles.FINAL_NORM)
         logits = lower_head(part, normed)
+        if self.clusters is not None:
+            logits = self._of_clusters(part, normed, logits)
         hidden = part.linear("assistant_hidden_state", normed, roles.HIDDEN_PROJECTION)
         return builder.build({logits: Role("logits"), hidden: Role("hidden")})
+
+    def _of_clusters(self, part: GraphPart, normed: Ref, logits: Ref) -> Ref:
+        """Logits of tokens in the likeliest clusters; all others have one less than the lowest of these."""
+        builder, flags = part.builder, self.config.flags
+        scores = part.linear("clusters", normed, roles.CENTROIDS)
+        least = builder.kth_largest("clusters.least", scores, flags["centroid_intermediate_top_k"])
+        left_out = builder.repeated("Less", "clusters.left_out", scores, least)
+        hidden = builder.gather("logits.left_out", left_out, builder.weight(_CLUSTERS), 2)
+        kept = builder.where("logits.kept", hidden, builder.weight(_MOST), logits)
+        lowest = builder.repeated(
+            "Add", "logits.low", builder.smallest("logits.lowest", kept), builder.weight(_ONE_LESS)
+        )
+        return builder.where("logits.of_clusters", hidden, lowest, logits)
 
 
 def assistant_in(options: CompileOptions) -> Family | None:
@@ -167,6 +199,8 @@ def prepare_assistant(options: CompileOptions, target: PreparedModel, family: Fa
         columns=min(verified + 1, context),
         shared=[place for place, _ in caches],
     )
+    if assistant.config.flags["use_ordered_embeddings"]:
+        assistant = replace(assistant, clusters=_clusters_of(assistant.config, folder, options.random_weights))
     _check_fit(folder, assistant, target)
     quant = options.draft_quant or options.quant
     profile = profile_for(quant, None if options.draft_quant else options.head_quant, options.activations)
@@ -184,6 +218,24 @@ def prepare_assistant(options: CompileOptions, target: PreparedModel, family: Fa
     }
     own = replace(options, checkpoint=folder)
     return encoder_graph(f"{target.name}_{ASSISTANT}", own, profile, assistant, assistant.specs(profile), message)
+
+
+def _clusters_of(config: ModelConfig, folder: Path, random_weights: bool) -> NDArray[np.int32]:
+    """The cluster of each token: the checkpoint lists tokens cluster by cluster, equally many of each."""
+    count, chosen = config.flags["num_centroids"], config.flags["centroid_intermediate_top_k"]
+    if config.vocab_size % count or chosen > count:
+        raise CompileError(
+            f"--draft: {folder} has num_centroids={count}, expected a divisor of vocab_size={config.vocab_size} "
+            f"that is at least centroid_intermediate_top_k={chosen}"
+        )
+    order = np.arange(config.vocab_size, dtype=np.int32)
+    if not random_weights:
+        order = Checkpoint(folder).integers(_ORDER)
+        if order.shape != (config.vocab_size,) or not np.array_equal(np.sort(order), np.arange(config.vocab_size)):
+            raise CompileError(f"--draft: {_ORDER} of {folder} does not list each of {config.vocab_size} tokens once")
+    clusters = np.empty(config.vocab_size, np.int32)
+    clusters[order] = np.arange(config.vocab_size) // (config.vocab_size // count)
+    return clusters
 
 
 def _caches_of(config: ModelConfig, context: int) -> list[tuple[int, tuple[int, ...]]]:

@@ -224,7 +224,9 @@ _ASSISTANT = replace(
     keys=(
         *_SIZES,
         Key("backbone_hidden_size", absent=1536),
-        Only("use_ordered_embeddings", False),
+        Key("use_ordered_embeddings", "flag", absent=False),
+        Key("num_centroids", absent=2048),
+        Key("centroid_intermediate_top_k", absent=32),
         Only("enable_moe_block", False),
         Only("use_double_wide_mlp", False),
     ),
@@ -233,6 +235,7 @@ _ASSISTANT = replace(
         **_MODEL.tensors,
         roles.INPUT_PROJECTION: _plain("pre_projection.weight"),
         roles.HIDDEN_PROJECTION: _plain("post_projection.weight"),
+        roles.CENTROIDS: _plain("masked_embedding.centroids.weight"),
     },
     experts=None,
     folded=lambda values: {"rotary_dim": _whole_sizes(values)[0]},

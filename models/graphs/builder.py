@@ -246,6 +246,18 @@ class GraphBuilder(GraphMoves):
         self._append("TopK", [x], [values, places], {"k": 1, "largest": 1})
         return places, values
 
+    def kth_largest(self, name: str, x: Ref, k: int) -> Ref:
+        """[.., n] -> [.., 1]: what is at place k of the last axis, the largest being at 1."""
+        shape = (*x.shape[:-1], k)
+        places = self._value(f"{name}_ids", "intermediate", "int32", shape)
+        values = self._value(f"{name}_values", "intermediate", self._tensor_dtype, shape)
+        self._append("TopK", [x], [values, places], {"k": k, "largest": 1})
+        return self.smallest(name, values)
+
+    def smallest(self, name: str, x: Ref) -> Ref:
+        """[.., n] -> [.., 1], the smallest of the last axis."""
+        return self._op("ReduceMin", name, [x], (*x.shape[:-1], 1))
+
     def _rounding(self, weight: str) -> dict[str, int | float | str]:
         """How an op with this weight rounds what it reads, where that is not the usual way."""
         quantised = self._entries[weight][1].format in QUANTIZERS
