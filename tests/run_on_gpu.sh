@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run_on_gpu.sh [FOLDER]: builds with CUDA, without network, and runs what needs a GPU; reports go to FOLDER (out/gpu).
-# Needs nvcc, cmake, ninja, scikit-build-core, pybind11, numpy, onnx and pytest. Weights are made here.
+# Needs nvcc, cmake, ninja, scikit-build-core, pybind11, numpy, onnx, safetensors and pytest. Weights are made here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-out/gpu}"); mkdir -p "$out"
@@ -44,6 +44,7 @@ start networks python3 -P tests/cuda/check_networks.py
 start towers python3 -P tests/cuda/check_towers.py "$out"
 start speech python3 -P tests/cuda/check_speech.py "$out"
 start packages python3 -P tests/cuda/check_packages.py "$out"
+start assistant python3 -P tests/cuda/check_assistant.py "$out"
 python3 -P tests/cuda/check_model.py "$out"
 for model in qwen3-w4a8h0_ssfp qwen3-w8a8h1_sefp qwen3-float16 qwen3_moe-w4a8h0_ssfp; do
   start diff_$model python3 -P -m tcim_lite diff "$out/model-$model" "$out/model-$model" --env-b TCIM_LITE_DEVICE=cuda \

@@ -38,7 +38,10 @@ VALID, CURRENT = ("valid_length", "past_seq_length"), ("current_length", "curren
 def compiled(case: Case, folder: Path, quant: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(case.config))
-    options = {"prefill_length": 32, "context_length": 128, "random_weights": True, **case.options}
+    if case.write is not None:
+        case.write(folder)
+    drawn = {"prefill_length": 32, "context_length": 128, "random_weights": True} if case.write is None else {}
+    options = {**drawn, **case.options}
     if case.draft is not None:
         options["draft"] = folder / "draft"
         options["draft"].mkdir(exist_ok=True)
@@ -148,6 +151,8 @@ class Runs:
             return self.rng.integers(0, CODEC["codebook_size"], shape)
         if "position_ids" in name:
             return self.rng.integers(0, 48, shape)
+        if name == "input_features_mask":
+            return np.arange(shape[1])[None] < shape[1] - (0, 30)[number]
         if name.endswith(("valid_mask", "padded_mask", "role_mask", "bypass_mask", "head_mask")):
             return self.rng.integers(0, 2, shape)
         if name.endswith("attention_mask") and shape[-1] > 1 and len(shape) == 4:

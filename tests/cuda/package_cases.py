@@ -4,12 +4,14 @@ Models have few layers; widths of heads are those of released models.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # python -P leaves it out
 import check_networks
+import pi05_checkpoint
 
 from tcim_lite.models.families import FAMILIES
 
@@ -83,7 +85,13 @@ GEMMA4_E = {
     "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2,
     "use_double_wide_mlp": True, "hidden_size_per_layer_input": 64,
     "vision_config": FAMILIES["gemma4"].vision.tiny,
+    # Random bounds of Linears that clip would leave one number of all.
+    "audio_config": {
+        "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "subsampling_conv_channels": [128, 32],
+        "output_proj_dims": 384, "use_clipped_linears": False,
+    },
 }  # fmt: skip
+GEMMA4_SIZED = {**GEMMA4, "vision_config": {**FAMILIES["gemma4"].vision.tiny, "position_embedding_size": 200}}
 GEMMA4_MOE = {
     "attention_k_eq_v": True, "num_global_key_value_heads": 1, "enable_moe_block": True, "num_experts": 8,
     "top_k_experts": 2, "moe_intermediate_size": 128,
@@ -101,7 +109,8 @@ GEMMA4_HALF = {**GEMMA4, **GEMMA4_E, "head_dim": 64, "global_head_dim": 128}
 class Case:
     """A package: what is in config.json, how it is compiled, and what limits are multiplied by. Those of Gemma 4 are
     wider: its scores have no scale, so with random weights its softmaxes are sharp, and differences grow. Where float16
-    may choose other experts, or moves states, a model is compiled in float32 alone."""
+    may choose other experts, or moves states, a model is compiled in float32 alone. Without `write`, which writes a
+    checkpoint's tensors, the compiler draws them."""
 
     name: str
     config: dict[str, Any]
@@ -109,6 +118,7 @@ class Case:
     quants: tuple[str, ...] = ALL
     factor: float = 1
     draft: dict[str, Any] | None = None  # config.json of `--draft`
+    write: Callable[[Path], None] | None = None
 
 
 def thinker(**keys: Any) -> dict[str, Any]:
@@ -140,10 +150,12 @@ CASES = [
     Case("qwen2_vl", seeing("qwen2_vl"), {"vision": "64x96"}),
     Case("glm_ocr", seeing("glm_ocr"), {"vision": "64x96"}),
     Case("paddleocr_vl", seeing("paddleocr_vl"), {"vision": "64x96"}),
-    Case("gemma4_e", {**GEMMA4, **GEMMA4_E}, {"vision": "12"}, ("float32",), 5),
-    Case("gemma4_half", GEMMA4_HALF, {"vision": "12"}, ("float16",), 10),
+    Case("gemma4_e", {**GEMMA4, **GEMMA4_E}, {"vision": "12", "audio_frames": 124}, ("float32",), 5),
+    Case("gemma4_half", GEMMA4_HALF, {"vision": "12", "audio_frames": 124}, ("float16",), 10),
+    Case("gemma4_sized", GEMMA4_SIZED, {"vision": "448x448"}, ("float32",), 5),
     Case("gemma4_moe", {**GEMMA4, **GEMMA4_MOE}, {}, ("float32",), 5),
     Case("gemma4_assisted", GEMMA4, {}, ("float32",), 5, GEMMA4_ASSISTANT),
     Case("gemma4_masks", GEMMA4, {"masks": True}, ("float32",), 5),
+    Case("pi05", pi05_checkpoint.CONFIG, write=pi05_checkpoint.write),
     Case("hidden_states", {**FAMILIES["qwen3"].tiny_config, **TEXT}, {"hidden_states": -1, "batch": 2}),
 ]
