@@ -132,7 +132,7 @@ class _Section:
         if content is None and optional:
             content = {}
         if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-            raise CompileError(f"{where}: expected a mapping as hmatc's config.yml has it (docs/porting.md)")
+            raise CompileError(f"{where}: expected a mapping as hmatc's config.yml has it (docs/programs.md)")
         if not content and not optional:
             raise CompileError(f"{where}: it is empty")
         return _Section(where, content)
