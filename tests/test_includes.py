@@ -21,18 +21,17 @@ PRECOMPILED = 5
 
 
 @functools.cache
-def standard_headers(file: Path) -> frozenset[str]:
-    """Those of C++ that a file and what it includes of ours ask for, but for those that a condition may drop."""
-    depth, found = 0, set()
+def leading_headers(file: Path) -> frozenset[str]:
+    """Headers of C++ that a file includes before any line of ours: with them in front, it means what it did."""
+    found: set[str] = set()
     for line in file.read_text(encoding="utf-8").splitlines():
-        if match := re.match(r"#\s*(if|endif)", line):
-            depth += 1 if match[1] == "if" else -1
-        elif match := re.match(r'#include "(.*)"', line):
-            for folder in (CSRC, file.parent):
-                if (folder / match[1]).exists():
-                    found |= standard_headers(folder / match[1])
-        elif depth == 0 and (match := re.match(r"#include <(\w+)>", line)):
+        if match := re.match(r'#include "(.*)"', line):
+            paths = [folder / match[1] for folder in (CSRC, file.parent) if (folder / match[1]).exists()]
+            return frozenset(found).union(*map(leading_headers, paths[:1]))
+        if match := re.match(r"#include <(\w+)>", line):
             found.add(match[1])
+        elif not re.match(r"(//.*|#pragma once|#include <.*>)?$", line):
+            break
     return frozenset(found)
 
 
@@ -60,7 +59,7 @@ def test_every_source_includes_what_it_uses(tmp_path):
     units = json.loads((tmp_path / "compile_commands.json").read_text())
     units = [unit for unit in units if "kernels" not in Path(unit["file"]).parts]  # one by one in every build
     assert len(units) > 100
-    sets = sets_to_precompile([standard_headers(Path(unit["file"])) for unit in units])
+    sets = sets_to_precompile([leading_headers(Path(unit["file"])) for unit in units])
     texts = {headers: "".join(f"#include <{name}>\n" for name in sorted(headers)) for headers in sets}
     files = {headers: tmp_path / f"set_{index}.h" for index, headers in enumerate(texts)}
 
@@ -71,10 +70,18 @@ def test_every_source_includes_what_it_uses(tmp_path):
     def errors(unit: dict) -> str:
         words = shlex.split(unit["command"])
         command = [*COMPILER, "-fsyntax-only", *(word for word in words if word.startswith(("-D", "-I"))), unit["file"]]
-        if headers := best(sets, standard_headers(Path(unit["file"]))):
+        if headers := best(sets, leading_headers(Path(unit["file"]))):
             command += ["-include", files[headers]]
         return subprocess.run(command, cwd=unit["directory"], capture_output=True, text=True, timeout=300).stderr
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(precompile, files))
         assert [text for text in pool.map(errors, units) if text] == []
+
+
+def test_a_header_gets_nothing_that_its_source_includes_behind_it(tmp_path):
+    (tmp_path / "a.h").write_text("// A.\n#pragma once\n\n#include <vector>\n\nint a();\n#include <map>\n")
+    (tmp_path / "a.cpp").write_text('#include "a.h"\n\n#include <unistd.h>\n\n#include <string>\n')
+    assert leading_headers(tmp_path / "a.cpp") == {"vector"}
+    (tmp_path / "main.cpp").write_text('#include <cstdio>\n#include <unistd.h>\n#include <string>\n\n#include "a.h"\n')
+    assert leading_headers(tmp_path / "main.cpp") == {"cstdio", "string", "vector"}

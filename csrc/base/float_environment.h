@@ -8,9 +8,9 @@
 #include <cstdint>
 #else
 #include <cfenv>
+#endif
 
 #include "base/no_copy.h"
-#endif
 
 namespace tcim_lite {
 
@@ -44,8 +44,6 @@ class DefaultFloatEnvironment : public NoCopy {
  private:
   std::fenv_t saved_;
 #endif
-
- public:
 };
 
 }  // namespace tcim_lite
