@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -51,6 +52,9 @@ constexpr Ending kOthers[] = {{"_assistant", " --draft ASSISTANT"},
                               {"_vocos", ""}};
 // Language models beside the one of the package.
 constexpr std::string_view kModels[] = {"_talker", "_code_predictor", "_llm", "_tts", "_audio_decoder"};
+// Of a package of pi0.5, whose files have fixed names.
+constexpr std::string_view kFixed[] = {"siglip",         "gemma_2b_prefill", "gemma_expert_300m_decode",
+                                       "action_in_proj", "action_out_proj",  "time_mlp"};
 
 bool remove_end(std::string_view& text, std::string_view end) {
   if (!text.ends_with(end)) return false;
@@ -92,6 +96,7 @@ std::optional<std::string> vision_option(std::string_view end) {
 struct Wanted {
   std::string_view package;
   std::string options;
+  bool shared = false;  // there may be a .hmms of it
 };
 
 std::optional<Wanted> part_of_package(std::string_view stem) {
@@ -104,7 +109,7 @@ std::optional<Wanted> part_of_package(std::string_view stem) {
       if (remove_end(name, model)) break;
     }
     const bool guesses = cut && stage.text == "_verify";
-    return Wanted{name, concat(guesses ? " --mtp --batch 4" : stage.option, cut ? " --pipeline 2" : "")};
+    return Wanted{name, concat(guesses ? " --mtp --batch 4" : stage.option, cut ? " --pipeline 2" : ""), !cut};
   }
   for (const Ending& other : kOthers) {
     std::string_view name = stem;
@@ -133,11 +138,15 @@ std::string what_to_do(const std::string& path, const std::string& folder) {
   stem.remove_prefix(std::min(stem.size(), stem.find_last_of('/') + 1));
   const bool several = remove_end(stem, ".hmms");
   const bool is_model = several || remove_end(stem, ".hmm");
+  const bool is_fixed = std::find(std::begin(kFixed), std::end(kFixed), stem) != std::end(kFixed);
   const auto wanted = part_of_package(stem);
   const auto out = shell_word(folder), name = shell_word(wanted ? wanted->package : stem);
-  if (!is_model || !out || !name || (several && !wanted)) return "check the path";
-  return concat("check the path, or make it: tcim-lite compile ", wanted ? "CHECKPOINT" : "NETWORK.onnx", " -o ", *out,
-                " --name ", *name, wanted ? wanted->options : "", several ? " --ndevice 2" : "");
+  const bool may_be = !several || (wanted && wanted->shared && !is_fixed);
+  if (!is_model || !may_be || !out || !name) return "check the path";
+  const std::string make = "check the path, or make it: tcim-lite compile ";
+  if (is_fixed) return concat(make, "CHECKPOINT -o ", *out);
+  return concat(make, wanted ? "CHECKPOINT" : "NETWORK.onnx", " -o ", *out, " --name ", *name,
+                wanted ? wanted->options : "", several ? " --ndevice 2" : "");
 }
 
 // The models of a folder, sorted; nothing if there is no such folder.

@@ -87,7 +87,13 @@ def test_what_the_folder_has_is_named(tmp_path, monkeypatch):
         tcim.load("a/b/qwen3_decode.hmm")
 
 
-@pytest.mark.parametrize("name", ["_decode.hmm", "a'b_decode.hmm", "a\nb.hmm", "-x_decode.hmm", "model.gguf", "a.hmms"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("_decode.hmm", "a'b_decode.hmm", "a\nb.hmm", "-x_decode.hmm", "model.gguf"),
+        *("a.hmms", "a_visual.hmms", "a_decode_part0.hmms", "gemma_2b_prefill.hmms"),  # of one device alone
+    ],
+)
 def test_no_command_is_made_of_what_is_no_name(tmp_path, name):
     with pytest.raises(tcim.HmmFormatError, match=r"has no models; check the path$"):
         tcim.load(tmp_path / name)

@@ -63,6 +63,9 @@ def test_the_files_and_inputs_are_those_that_programs_open(package):
     folder, _ = package
     names = ["siglip", "gemma_2b_prefill", "gemma_expert_300m_decode", "action_in_proj", "action_out_proj", "time_mlp"]
     modules = {name: rt.load(folder / f"{name}.hmm") for name in names}
+    for name in names:  # --name is refused
+        with pytest.raises(rt.HmmFormatError, match=r"make it: tcim-lite compile CHECKPOINT -o \S+$"):
+            rt.load(folder / "none" / f"{name}.hmm")
     lengths = ["input_1", "valid_length", "current_length"]
     inputs = {
         "siglip": ["pixel_values"],
