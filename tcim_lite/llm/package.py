@@ -95,7 +95,7 @@ class Package:
         path = self._path(kind)
         if not path.is_file():
             try:
-                tcim.load(path)
+                tcim.load_model_info(path)  # which needs no device, and no listener hears of
             except tcim.TcimError as missing:
                 raise FileNotFoundError(str(missing)) from None
         return path
