@@ -59,13 +59,16 @@ def _has_input_bias(config: ModelConfig) -> bool:
     return roles.INPUT_PROJECTION_BIAS in config.family.tensors
 
 
-def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None, mask: Ref | None = None) -> Ref:
+def lower_head(
+    part: GraphPart, normed: Ref, number: Ref | None = None, mask: Ref | None = None, *, name: str | None = None
+) -> Ref:
     """What the final norm gives, [B, T, H] -> logits [B, T, V]; of one row, [1, V] where the contract says so.
 
     `number`, int32 [1], chooses one of several heads for the only row; they lie as experts do, so one is read. Without
-    it several heads make [B, T, V, heads], or with `mask`, [1, T, heads, 1], the sum of each times its number.
+    it several heads make [B, T, V, heads], or with `mask`, [1, T, heads, 1], the sum of each times its number. They are
+    called as the contract says, or `name`.
     """
-    name, config, builder = part.config.family.contract.output, part.config, part.builder
+    name, config, builder = name or part.config.family.contract.output, part.config, part.builder
     if config.output_size is not None:
         normed = part.linear("output_projection", normed, roles.OUTPUT_PROJECTION)
     if number is None and config.heads > 1:

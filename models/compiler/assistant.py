@@ -141,15 +141,14 @@ class Assistant:
             for number, block in enumerate(config.blocks(layer)):
                 x = block.lower(part, x, layer, f"layers.{layer}.block_{number}")
         normed = part.norm_of_hidden("final_norm", x, roles.FINAL_NORM)
-        logits = lower_head(part, normed)
-        if self.clusters is not None:
-            logits = self._of_clusters(part, normed, logits)
+        logits = lower_head(part, normed) if self.clusters is None else self._of_clusters(part, normed)
         hidden = part.linear("assistant_hidden_state", normed, roles.HIDDEN_PROJECTION)
         return builder.build({logits: Role("logits"), hidden: Role("hidden")})
 
-    def _of_clusters(self, part: GraphPart, normed: Ref, logits: Ref) -> Ref:
+    def _of_clusters(self, part: GraphPart, normed: Ref) -> Ref:
         """Logits of tokens in the likeliest clusters; all others have one less than the lowest of these."""
-        builder, flags = part.builder, self.config.flags
+        builder, flags, name = part.builder, self.config.flags, part.config.family.contract.output
+        logits = lower_head(part, normed, name="logits.of_all")
         scores = part.linear("clusters", normed, roles.CENTROIDS)
         least = builder.kth_largest("clusters.least", scores, flags["centroid_intermediate_top_k"])
         left_out = builder.repeated("Less", "clusters.left_out", scores, least)
@@ -158,7 +157,7 @@ class Assistant:
         lowest = builder.repeated(
             "Add", "logits.low", builder.smallest("logits.lowest", kept), builder.weight(_ONE_LESS)
         )
-        return builder.where("logits.of_clusters", hidden, lowest, logits)
+        return builder.where(name, hidden, lowest, logits)
 
 
 def assistant_in(options: CompileOptions) -> Family | None:

@@ -85,7 +85,15 @@ def made_models(folder, sizes, **changes):
 
 @pytest.fixture(scope="module")
 def program(models):
-    folder = models[0]
+    return program_of(models[0])
+
+
+@pytest.fixture(scope="module")
+def program_with_clusters(with_clusters):
+    return program_of(with_clusters[0])
+
+
+def program_of(folder):
     sizes = {"prefill_length": P, "context_length": C}
     return Program(compile_package(folder / "hf", folder / "out", quant="float32", draft=folder / "assistant", **sizes))
 
@@ -200,13 +208,14 @@ def test_guesses_follow_those_of_transformers(models, program, past):
 
 
 @pytest.mark.parametrize("past", [3, 60])
-def test_the_engine_guesses_as_transformers(models, program, past):
+@pytest.mark.parametrize("fixtures", [("models", "program"), ("with_clusters", "program_with_clusters")])
+def test_the_engine_guesses_as_transformers(request, past, fixtures):
     """All guesses of a round stand at one position."""
-    _, model, assistant = models
+    (_, model, assistant), program = map(request.getfixturevalue, fixtures)
     slots = Slots.open(program.package)
     guide = Assistant.open(program.package, slots)
     guide.margin = 0
-    text = tokens_of(past + 1)
+    text = [token % 320 for token in tokens_of(past + 1)]
     for begin in range(0, past, P):
         slots.prefill(0, text[:past][begin : begin + P])
     with torch.no_grad():
@@ -223,12 +232,8 @@ def test_the_engine_guesses_as_transformers(models, program, past):
     assert guide.propose(text, T - 1) == wanted
 
 
-def test_only_tokens_of_some_clusters_have_logits_of_their_own(with_clusters):
-    folder, model, assistant = with_clusters
-    sizes = {"prefill_length": P, "context_length": C}
-    program = Program(
-        compile_package(folder / "hf", folder / "out", quant="float32", draft=folder / "assistant", **sizes)
-    )
+def test_only_tokens_of_some_clusters_have_logits_of_their_own(with_clusters, program_with_clusters):
+    (_, model, assistant), program = with_clusters, program_with_clusters
     *prompt, token = (token % 320 for token in tokens_of(20))
     _, hidden = program.read(prompt)
     with torch.no_grad():
