@@ -56,4 +56,5 @@ def clipped_tensors(role: Role, name: str) -> dict[Role, Tensors]:
 
 
 def _bound(role: Role, which: str) -> Role:
-    return Role(f"{role.id}.{which}", f"{role.name.removesuffix('.weight')}.{which}", "factors")
+    name = f"{role.name.removesuffix('.weight')}.{which}"
+    return Role(f"{role.id}.{which}", name, "least" if which.endswith("min") else "factors")

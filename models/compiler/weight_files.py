@@ -137,7 +137,7 @@ def write_encoder_weights(
         entries = [writer.add(name, str(part.dtype), "dense", part.shape, part) for name, part in constants.items()]
         for spec in specs:
             if isinstance(spec, VectorSpec):
-                vector, kind = tensors.vector(spec), dtype if spec.role.kind == "factors" else "float32"
+                vector, kind = tensors.vector(spec), spec.role.dtype(dtype)
                 entries.append(writer.add(spec.name, kind, "dense", spec.shape, vector.astype(kind)))
             elif spec.format == "dense":
                 matrix = tensors.matrix(spec.tensors[0], spec.tensor_shapes[0])
@@ -224,7 +224,7 @@ def _add_vector(
     for shard, rows in cut:
         name = shard.weight_name(spec.role, spec.layer)
         vectors[name] = np.concatenate([vector[..., part.start : part.stop] for part in rows], axis=-1)
-    dtype = model.profile.tensor_dtype if spec.role.kind == "factors" else "float32"
+    dtype = spec.role.dtype(model.profile.tensor_dtype)
     return [writer.add(name, dtype, "dense", part.shape, part.astype(dtype)) for name, part in vectors.items()]
 
 

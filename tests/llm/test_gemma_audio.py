@@ -121,6 +121,21 @@ def test_in_float16(tmp_path):
     assert np.linalg.norm(got - want) / np.linalg.norm(want) < 0.02
 
 
+def test_random_weights_make_rows_that_differ(tmp_path):
+    """Random bounds of Linears leave room between them."""
+    (tmp_path / "config.json").write_text(json.dumps({**FAMILY.tiny_config, "audio_config": SOUND}))
+    package = compile_package(tmp_path, tmp_path / "out", random_weights=True, **OPTIONS)
+    encoder, config = rt.load(package.folder / "gemma4_audio.hmm"), transformers.Gemma4AudioConfig()
+    sounding = np.ones(FRAMES, np.float32)
+    mask = attention_mask(sounding > 0, config.attention_context_left, config.attention_context_right)
+    encoder.set_input("input_features", np.random.default_rng(0).standard_normal((1, FRAMES, 128)).astype(np.float32))
+    encoder.set_input("input_features_mask", sounding[None])
+    encoder.set_input("audio_attention_mask", mask)
+    encoder.run(sync=True)
+    rows = encoder.get_output("audio_embeds").numpy()[0]
+    assert (rows.std(axis=0) > 0).all()
+
+
 @pytest.mark.parametrize(
     ("sound", "options", "message"),
     [
