@@ -84,11 +84,10 @@ GEMMA4 = {
 GEMMA4_E = {
     "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2,
     "use_double_wide_mlp": True, "hidden_size_per_layer_input": 64,
-    "vision_config": FAMILIES["gemma4"].vision.tiny,
-    # Random bounds of Linears that clip would leave one number of all.
+    "vision_config": {**FAMILIES["gemma4"].vision.tiny, "use_clipped_linears": True},
     "audio_config": {
         "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "subsampling_conv_channels": [128, 32],
-        "output_proj_dims": 384, "use_clipped_linears": False,
+        "output_proj_dims": 384,
     },
 }  # fmt: skip
 GEMMA4_SIZED = {**GEMMA4, "vision_config": {**FAMILIES["gemma4"].vision.tiny, "position_embedding_size": 200}}
@@ -101,6 +100,11 @@ GEMMA4_ASSISTANT = {
     "text_config": {
         **GEMMA4, "model_type": "gemma4_text", "hidden_size": 128, "intermediate_size": 192, "num_kv_shared_layers": 2,
     },
+}  # fmt: skip
+GEMMA4_RANKED = {**GEMMA4, "vocab_size": 320}
+RANKING_ASSISTANT = {
+    **GEMMA4_ASSISTANT, "use_ordered_embeddings": True, "num_centroids": 20, "centroid_intermediate_top_k": 3,
+    "text_config": {**GEMMA4_ASSISTANT["text_config"], "vocab_size": 320},
 }  # fmt: skip
 GEMMA4_HALF = {**GEMMA4, **GEMMA4_E, "head_dim": 64, "global_head_dim": 128}
 
@@ -155,6 +159,7 @@ CASES = [
     Case("gemma4_sized", GEMMA4_SIZED, {"vision": "448x448"}, ("float32",), 5),
     Case("gemma4_moe", {**GEMMA4, **GEMMA4_MOE}, {}, ("float32",), 5),
     Case("gemma4_assisted", GEMMA4, {}, ("float32",), 5, GEMMA4_ASSISTANT),
+    Case("gemma4_ranked", GEMMA4_RANKED, {}, ("float32",), 5, RANKING_ASSISTANT),
     Case("gemma4_masks", GEMMA4, {"masks": True}, ("float32",), 5),
     Case("pi05", pi05_checkpoint.CONFIG, write=pi05_checkpoint.write),
     Case("hidden_states", {**FAMILIES["qwen3"].tiny_config, **TEXT}, {"hidden_states": -1, "batch": 2}),
