@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcim_lite.hmm import model_bytes, write_model
+from tcim_lite.hmm import read as read_model
 
 from ..common.errors import CompileError
 from ..common.package import staged_package
@@ -125,6 +126,7 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     name = options.name if options.name is not None else re.sub(r"[/:]", "_", options.model.stem)
     if not name.strip() or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
+    _check_place(options.output / f"{name}.hmm")
     network, profile = _network(options), profile_for(options.quant)
     try:
         network = fuse(network, profile=profile)
@@ -140,6 +142,20 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     ops = Counter(op.kind for op in graph.ops)
     path = options.output / f"{name}.hmm"
     return OnnxResult(path, ops, emit.saturated, emit.clamped_codes, is_hmonnx(network))
+
+
+def _check_place(path: Path) -> None:
+    """Refuses to replace a graph that was compiled from a checkpoint: its package would go on with another one."""
+    try:
+        message = json.loads(read_model(path).custom_msg) if path.is_file() else {}
+    except (OSError, ValueError):
+        return  # no model that anything runs
+    # In that of a network, a key is the name of an input, which has an object.
+    if isinstance(message, dict) and isinstance(model := message.get("model_type"), str):
+        raise CompileError(
+            f"{path} is a graph of a package compiled from a checkpoint of {model}, and the network would replace it; "
+            "give another --name, or write to a folder of its own"
+        )
 
 
 def check_onnx(options: OnnxOptions) -> OnnxCheck:

@@ -13,6 +13,7 @@ from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 from tcim_lite.llm import GenerationDefaults, Package, Sampler, encode_chat, load_tokenizer
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.onnx import OnnxOptions, compile_onnx
 
 MESSAGES = [{"role": "user", "content": "What is 12 + 30?"}]
 THINKING = (
@@ -82,6 +83,24 @@ def test_a_package_keeps_its_embedding_beside_another(tmp_path):
     for path in tmp_path.glob("b*"):
         path.unlink()
     assert compiled("a", "float32") != before
+
+
+def test_a_network_does_not_replace_a_graph_of_a_package(demo_package, tmp_path):
+    helper = pytest.importorskip("onnx.helper", reason="writes the network")
+    out, path = shutil.copytree(demo_package("w4a8h0_ssfp").folder, tmp_path / "out"), tmp_path / "net.onnx"
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    ports = [[helper.make_tensor_value_info(name, 1, (1, 2))] for name in ("model_type", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["model_type"], ["y"])], "net", *ports)
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    name = Package.open(out).name
+    for stage in ("prefill", "decode"):
+        message = f"{name}_{stage}.hmm is a graph of a package compiled from a checkpoint of qwen3, .* another --name"
+        with pytest.raises(CompileError, match=message):
+            compile_onnx(OnnxOptions(model=path, output=out, name=f"{name}_{stage}"))
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+    (out / "broken.hmm").write_bytes(b"no model")
+    for network in ("broken", f"{name}_visual", f"{name}_visual"):  # its vision network, also compiled again
+        assert compile_onnx(OnnxOptions(model=path, output=out, name=network)).path.stat().st_size > 100
 
 
 def test_files_that_no_longer_fit_go_from_the_root_as_well(tmp_path):
