@@ -360,8 +360,19 @@ def test_a_module_that_is_no_runtime_is_refused(tmp_path, capsys):
         writer.close(complete=False)
     assert main(["replay", str(tmp_path / "x"), "--runtime", "json"]) == 2
     assert "json is no runtime with the vendor's Python API: it has no Option, DevManager" in capsys.readouterr().err
-    assert main(["replay", str(tmp_path / "x")]) == 0
-    assert f"note: {tmp_path}/x has no end: the process was killed" in capsys.readouterr().out
+    assert main(["replay", str(tmp_path / "x")]) == 2
+    printed = capsys.readouterr()
+    assert f"note: {tmp_path}/x has no end: the process was killed" in printed.out
+    assert "calls made: 0, and none of them has a result to compare" in printed.err
+
+
+def test_a_recording_cut_before_its_first_call_says_nothing(tmp_path, capsys):
+    with RecordingWriter(tmp_path / "x", {"data": "all"}) as writer:
+        writer.close(complete=False)
+    assert main(["replay", str(tmp_path / "x")]) == 2
+    printed = capsys.readouterr()
+    assert "none differs" not in printed.out
+    assert "calls made: 0, and none of them has a result to compare" in printed.err
 
 
 def test_tolerances():

@@ -8,7 +8,7 @@ from pathlib import Path
 HELP = "run a recording of calls again and compare the results"
 DESCRIPTION = (
     "Runs the calls of a recording (TCIM_LITE_LAYERS=record:FILE) again and reports the first call whose result "
-    "differs. The exit status is 0 if none does, 1 if one does, 2 if it cannot be replayed."
+    "differs. The exit status is 0 if none does, 1 if one does, 2 if it cannot be replayed or there is none to compare."
 )
 
 
@@ -53,5 +53,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"DIFFERS at {mismatch}")
     if done.mismatches:
         return 1
+    if not done.compared:
+        raise ArgumentError(
+            f"{args.file}: calls made: {done.calls}, and none of them has a result to compare, so this says nothing "
+            "of the runtime; record a program that reads its outputs, to its end"
+        )
     print(f"{done.calls} calls replayed, {done.compared} results compared (tolerance {tolerance}): none differs")
     return 0
