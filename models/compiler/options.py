@@ -147,6 +147,10 @@ class CompileOptions:
             raise CompileError(f"--name must be a plain file name, got {self.name!r}")
         if self.seed < 0:
             raise CompileError(f"--seed must not be negative, got {self.seed}")
+        if self.seed and not self.random_weights:
+            raise CompileError(
+                f"--seed {self.seed}: it chooses what --random-weights draws, which is missing; give both or neither"
+            )
         profile_for(self.quant, self.head_quant, self.activations)
         if self.draft_quant not in (None, *QUANTS):
             raise CompileError(f"unknown --draft-quant {self.draft_quant!r}; choose from {', '.join(QUANTS)}")

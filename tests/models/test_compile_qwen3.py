@@ -430,6 +430,7 @@ def test_random_weights_need_a_config_only(tmp_path: Path, tiny_config: dict[str
         ({"head_quant": "float32"}, "--head-quant float32 does not fit --quant w4a8h0_ssfp"),
         ({"name": "a/b"}, "--name must be a plain file name"),
         ({"seed": -1}, "--seed must not be negative"),
+        ({"seed": 3}, "--seed 3: it chooses what --random-weights draws, which is missing"),
     ],
 )
 def test_bad_options(make_checkpoint: Make, make_package: Make, options: dict[str, Any], message: str) -> None:
