@@ -269,4 +269,11 @@ std::string element_text(DType dtype, const std::byte* element) {
   return with_type(dtype, [element](auto sample) { return concat(+plain(load<decltype(sample)>(element, 0))); });
 }
 
+bool has_fraction(DType dtype, const std::byte* element) {
+  return with_type(dtype, [element](auto sample) {
+    const auto value = double(plain(load<decltype(sample)>(element, 0)));
+    return std::isfinite(value) && value != std::nearbyint(value);
+  });
+}
+
 }  // namespace tcim_lite

@@ -29,4 +29,7 @@ Conversion conversion(DType from, DType to);
 // One element as text, for messages.
 std::string element_text(DType dtype, const std::byte* element);
 
+// Whether one element is a number that is not whole.
+bool has_fraction(DType dtype, const std::byte* element);
+
 }  // namespace tcim_lite

@@ -109,7 +109,8 @@ void check_values(const ArrayView& source, DType dtype, FindMisfit find_misfit, 
     const std::byte* run = gathered(cursor, count, item, block);
     if (const int64_t bad = find_misfit(run, count); bad >= 0) {
       fail(ErrorCode::Argument, what, ": value ", element_text(source.dtype, run + bad * item), " (",
-           name_of(source.dtype), ") does not fit ", name_of(dtype));
+           name_of(source.dtype), ") does not fit ", name_of(dtype),
+           has_fraction(source.dtype, run + bad * item) ? ": it is not whole; round first (numpy.rint)" : "");
     }
     cursor.advance(count);
     left -= count;
