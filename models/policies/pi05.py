@@ -19,7 +19,7 @@ from ..contract import Port
 from ..families.shared.dense import CONTRACT, KEYS, TENSORS
 from ..family import Family, Tensors, tensors_of
 from ..model_config import ModelConfig
-from ..towers.minicpm import siglip_tensors
+from ..towers.siglip import siglip_tensors
 from ..weights import encoder_roles, roles
 
 MODEL_TYPE, TITLE = "pi05", "π0.5"

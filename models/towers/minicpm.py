@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ..common.config_keys import Key, Only
@@ -11,32 +10,9 @@ from ..tower_kinds.strip.sizes import Form
 from ..tower_kinds.strip.tower import StripTower
 from ..weights import encoder_roles as roles
 from ..weights.roles import Role
+from .siglip import ATTENTION, siglip_tensors
 
-Pairs = Mapping[tuple[Role, Role], str]
-_ATTENTION: Pairs = {
-    (roles.Q, roles.Q_BIAS): "self_attn.q_proj",
-    (roles.K, roles.K_BIAS): "self_attn.k_proj",
-    (roles.V, roles.V_BIAS): "self_attn.v_proj",
-    (roles.OUT, roles.OUT_BIAS): "self_attn.out_proj",
-    (roles.ATTENTION_NORM, roles.ATTENTION_NORM_BIAS): "layer_norm1",
-}
-_LAYER: Pairs = {
-    **_ATTENTION,
-    (roles.MLP_NORM, roles.MLP_NORM_BIAS): "layer_norm2",
-    (roles.UP, roles.UP_BIAS): "mlp.fc1",
-    (roles.DOWN, roles.DOWN_BIAS): "mlp.fc2",
-}
 _MLP = ("pre_norm", "linear_1", "linear_2")  # of mergers
-
-
-def siglip_tensors(module: str) -> dict[Role, Tensors]:
-    """Where the weights of SigLIP are, in a module."""
-    return {
-        **tensors_of({(roles.PATCHES, roles.PATCHES_BIAS): "patch_embedding"}, f"{module}.embeddings."),
-        roles.POSITIONS: Tensors("plain", (f"{module}.embeddings.position_embedding.weight",)),
-        **tensors_of(_LAYER, f"{module}.encoder.layers.{{layer}}."),
-        **tensors_of({(roles.LAST_NORM, roles.LAST_NORM_BIAS): "post_layernorm"}, f"{module}."),
-    }
 
 
 def _merger(found: tuple[tuple[Role, Role], ...], module: str) -> dict[Role, Tensors]:
@@ -79,7 +55,7 @@ MINICPM_V_4_6 = StripTower(
             "model.merger.mlp.0",
         ),
     },
-    window_tensors=tensors_of(_ATTENTION, "model.vision_tower.vit_merger."),
+    window_tensors=tensors_of(ATTENTION, "model.vision_tower.vit_merger."),
     forms=(Form("16x", windowed=True), Form("4x")),
     mask="pre_attention_bias",
     resampled=False,
