@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..family import Tensors
+from ..graphs.speech_builder import SpeechBuilder
 from ..graphs.values import Ref
-from ..sounds.builder import SpeechBuilder
-from ..sounds.tensors import DENSE
 from ..weights import roles as model_roles
 from ..weights.roles import Role
 from ..weights.spec import LinearSpec
@@ -30,6 +29,33 @@ def _linear(what: str) -> Role:
 
 def _norm(what: str) -> Role:
     return pair("encoder", what, "norm", layered=True).weight
+
+
+_TAPS, _RELATIVE = _linear("conv.taps"), _linear("attention.relative")
+_SCALE = model_roles.Role("encoder.attention.scale", "encoder.layers.{layer}.attention.scale", "factors")
+_NAMES = {
+    "first.up": "feed_forward1.ffw_layer_1",
+    "first.down": "feed_forward1.ffw_layer_2",
+    "attention.q": "self_attn.q_proj",
+    "attention.k": "self_attn.k_proj",
+    "attention.v": "self_attn.v_proj",
+    "attention.out": "self_attn.post",
+    "conv.start": "lconv1d.linear_start",
+    "conv.end": "lconv1d.linear_end",
+    "second.up": "feed_forward2.ffw_layer_1",
+    "second.down": "feed_forward2.ffw_layer_2",
+}
+_NORMS = {
+    "first.norm": "feed_forward1.pre_layer_norm",
+    "first.out_norm": "feed_forward1.post_layer_norm",
+    "attention.norm": "norm_pre_attn",
+    "attention.out_norm": "norm_post_attn",
+    "conv.norm": "lconv1d.pre_layer_norm",
+    "conv.inner_norm": "lconv1d.conv_norm",
+    "second.norm": "feed_forward2.pre_layer_norm",
+    "second.out_norm": "feed_forward2.post_layer_norm",
+    "last_norm": "norm_out",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +133,7 @@ class ConformerLayer:
         return LinearSpec(
             role=_TAPS,
             layer=number,
-            format=DENSE,
+            format="dense",
             shape=(self.hidden, self.taps),
             tensors=(f"{layer}.lconv1d.depthwise_conv1d.weight",),
             tensor_shapes=((self.hidden, 1, self.taps),),
@@ -203,30 +229,3 @@ class ConformerLayer:
         y = builder.reshape(f"{here}.back", builder.transpose(f"{here}.rows_again", y, (0, 2, 3, 1)), x.shape)
         y = builder.function("Silu", f"{here}.inner", self._normed(builder, f"{here}.end", y, "conv.inner_norm", layer))
         return builder.add(f"{here}.added", x, self._linear("conv.end").lower(builder, f"{here}.out", y, layer))
-
-
-_TAPS, _RELATIVE = _linear("conv.taps"), _linear("attention.relative")
-_SCALE = model_roles.Role("encoder.attention.scale", "encoder.layers.{layer}.attention.scale", "factors")
-_NAMES = {
-    "first.up": "feed_forward1.ffw_layer_1",
-    "first.down": "feed_forward1.ffw_layer_2",
-    "attention.q": "self_attn.q_proj",
-    "attention.k": "self_attn.k_proj",
-    "attention.v": "self_attn.v_proj",
-    "attention.out": "self_attn.post",
-    "conv.start": "lconv1d.linear_start",
-    "conv.end": "lconv1d.linear_end",
-    "second.up": "feed_forward2.ffw_layer_1",
-    "second.down": "feed_forward2.ffw_layer_2",
-}
-_NORMS = {
-    "first.norm": "feed_forward1.pre_layer_norm",
-    "first.out_norm": "feed_forward1.post_layer_norm",
-    "attention.norm": "norm_pre_attn",
-    "attention.out_norm": "norm_post_attn",
-    "conv.norm": "lconv1d.pre_layer_norm",
-    "conv.inner_norm": "lconv1d.conv_norm",
-    "second.norm": "feed_forward2.pre_layer_norm",
-    "second.out_norm": "feed_forward2.post_layer_norm",
-    "last_norm": "norm_out",
-}

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..compiler.parts import Beside
 from ..onnx import onnx_bytes
+from .parts import Beside
 
 if TYPE_CHECKING:
     import onnx

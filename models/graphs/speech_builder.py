@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..graphs.encoder_builder import EncoderBuilder
-from ..graphs.values import Ref
 from ..weights import speech_roles as roles
+from .encoder_builder import EncoderBuilder
+from .values import Ref
 
 HALVED = 2  # frames of a row
 

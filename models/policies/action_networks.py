@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ..speech.network_builder import Tensor, TensorNetwork
+from ..onnx.network_builder import Tensor, TensorNetwork
 from ..weights.spec import RandomTensors
 from .pi05 import Policy
 

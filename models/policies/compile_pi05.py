@@ -11,6 +11,7 @@ from ..checkpoints.checkpoint import Checkpoint, config_of
 from ..common.errors import CompileError
 from ..compiler.encoder import encoder_graph
 from ..compiler.graph_specs import FINAL_NORM, GraphSpec
+from ..compiler.network import network
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
 from ..compiler.prepare import PreparedModel, prepare, warn_unused
@@ -20,7 +21,6 @@ from ..compiler.vision import tower_profile
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from ..model_config import ModelConfig
-from ..speech.network import network
 from .action_networks import action_tensors, linear_network, shapes, time_network
 from .pi05 import MODEL_TYPE, TITLE, Policy, read_policy
 from .siglip import Siglip

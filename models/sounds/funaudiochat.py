@@ -22,10 +22,10 @@ from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..family import Tensors
+from ..graphs.speech_builder import HALVED, SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import speech_roles as roles
 from ..weights.spec import LinearSpec, VectorSpec
-from .builder import HALVED, SpeechBuilder
 from .tensors import encoder_tensors, pair_tensors, sound_convs, table_spec
 
 _HERE, _GROUPS = "continuous_audio_tower", "audio_tower"

@@ -20,12 +20,12 @@ from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..family import Tensors
+from ..graphs.speech_builder import SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import encoder_roles as roles
 from ..weights.roles import ones
 from ..weights.spec import LinearSpec, VectorSpec
 from ..weights.speech_roles import CONVS, pair
-from .builder import SpeechBuilder
 from .kind import SoundEncoder
 from .tensors import conv_specs
 

@@ -17,10 +17,10 @@ from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import audio_config, read_rope, read_rotary_dim
 from ..common.errors import CompileError
 from ..common.profiles import Profile
+from ..graphs.speech_builder import HALVED, SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import speech_roles as roles
 from ..weights.spec import LinearSpec, VectorSpec
-from .builder import HALVED, SpeechBuilder
 from .kind import SoundEncoder
 from .tensors import attention_tensors, mlp_tensors, pair_tensors, sound_convs
 

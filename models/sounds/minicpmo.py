@@ -16,9 +16,9 @@ from ..common.config_keys import Key, Only, read_keys
 from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.profiles import Profile
+from ..graphs.speech_builder import HALVED, SpeechBuilder
 from ..weights import speech_roles as roles
 from ..weights.spec import LinearSpec, VectorSpec
-from .builder import HALVED, SpeechBuilder
 from .tensors import encoder_tensors, pair_tensors, sound_convs, table_spec
 
 _HERE, _PROJECTION = "apm", "audio_projection_layer.linear"

@@ -17,10 +17,10 @@ from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.profiles import Profile
+from ..graphs.speech_builder import SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import speech_roles as roles
 from ..weights.spec import LinearSpec, VectorSpec
-from .builder import SpeechBuilder
 from .kind import SoundEncoder
 from .tensors import conv_specs, encoder_tensors, pair_tensors
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.config_keys import KeyValues
-from .network_builder import Tensor, TensorNetwork
+from ..onnx.network_builder import Tensor, TensorNetwork
 
 HIDDEN = -10000.0  # the score of a row that is not seen, as in the vendor's graphs
 END = 1 << 30

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..checkpoints.checkpoint import Checkpoint
 from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
+from ..compiler.network import network
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
 from ..compiler.prepare import PreparedModel, prepare, warn, warn_unused
@@ -24,7 +25,6 @@ from ..weights.spec import LinearSpec
 from ..weights.speech_roles import TEXT_TOKENS
 from .minicpmo import HEADS, MODEL_TYPE, TITLE, read_language, read_speech, text_table
 from .minicpmo_networks import features_of_codes, mel_of_features, spectrum_of_mel
-from .network import network
 
 _LANGUAGE, _SPEECH, _SOUND = "llm", "tts", "audio"
 _CODES = ("dvae_part1", "dvae_part2")

@@ -8,13 +8,13 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.language_tensors import VOICE
 from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
+from ..compiler.network import network
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
 from ..compiler.prepare import PreparedModel, prepare, warn_unused
 from ..compiler.weights import embedding_spec
 from .codec_config import read_code2wav
 from .compile_qwen3_tts import MORE_ROWS, PREDICTOR_PREFILL, PROJECTION
-from .network import network
 from .qwen3_omni import MODEL_TYPE, read_code_predictor, read_talker, read_text_projection
 from .qwen3_tts_codec import whole_codec
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..checkpoints.checkpoint import Checkpoint, config_of
 from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
+from ..compiler.network import network
 from ..compiler.options import CompileOptions
 from ..compiler.parts import Beside, LanguageGraphs, Part, Table
 from ..compiler.prepare import prepare, warn, warn_unused
@@ -22,7 +23,6 @@ from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
 from .codec_encoder import FRAMES as HEARD
 from .codec_encoder import EncoderConfig, read_sound_encoder, sound_encoder
-from .network import network
 from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read_text_projection, text_table
 from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
 from .speaker_encoder import FRAMES as MEL_FRAMES

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..common.errors import CheckpointError
-from .network_builder import TensorNetwork
+from ..onnx.network_builder import TensorNetwork
 
 if TYPE_CHECKING:
     import onnx

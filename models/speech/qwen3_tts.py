@@ -23,8 +23,8 @@ from ..contract import Port
 from ..families import qwen3
 from ..families.shared.dense import CONTRACT, hidden_per_head, tensors_below
 from ..family import Tensors
+from ..graphs.speech_builder import SpeechBuilder
 from ..model_config import ModelConfig
-from ..sounds.builder import SpeechBuilder
 from ..sounds.tensors import pair_tensors, table_spec
 from ..weights import roles
 from ..weights import speech_roles as speech

@@ -11,7 +11,7 @@ import numpy as np
 from ..checkpoints.checkpoint import Checkpoint
 from ..common.config_keys import Key, KeyValues, read_keys
 from ..common.errors import CompileError
-from .network_builder import TensorNetwork
+from ..onnx.network_builder import TensorNetwork
 from .tensor_shapes import Shapes, conv_shapes
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from tcim_lite.hmm import Graph, WeightEntry
 
 from ..blocks.speech_layers import norm
 from ..common.profiles import Profile
+from ..graphs.speech_builder import SpeechBuilder
 from ..graphs.values import Ref
-from ..sounds.builder import SpeechBuilder
 from ..weights import speech_roles as roles
 from ..weights.roles import HEAD
 from .whisper import WhisperConfig

@@ -57,7 +57,6 @@ DOWN, DOWN_BIAS = pair("down", "layers.{layer}.mlp.down_proj", "hidden")
 MLP_OUT_NORM = Role("mlp_out_norm", "layers.{layer}.mlp.out_norm.weight", "norm")
 # Of experts beside an MLP, what they give and what it gives.
 MLP_ALONE_NORM = Role("mlp_alone_norm", "layers.{layer}.mlp.alone_norm.weight", "norm")
-CENTROIDS = Role("centroids", "centroids.weight", "linear")  # of clusters of tokens, in an assistant
 ROUTER_NORM = Role("router_norm", "layers.{layer}.mlp.router_norm.weight", "norm")
 EXPERTS_NORM = Role("experts_norm", "layers.{layer}.mlp.experts.norm.weight", "norm")
 EXPERTS_OUT_NORM = Role("experts_out_norm", "layers.{layer}.mlp.experts.out_norm.weight", "norm")
@@ -98,6 +97,7 @@ OTHER_DOWN, OTHER_DOWN_BIAS = pair("other_down", "other_input.down")
 OUTPUT_PROJECTION = Role("output_projection", "output_projection.weight", "linear")  # before the head
 HIDDEN_NORM = Role("hidden_norm", "norm.hidden.weight", "norm")  # the final one of hidden states that are an output
 HIDDEN_PROJECTION = Role("hidden_projection", "hidden_projection.weight", "linear")  # of those of an assistant
+CENTROIDS = Role("centroids", "centroids.weight", "linear")  # of clusters of tokens; of the same
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
 
 
