@@ -78,6 +78,8 @@ def test_a_foreign_device_profile_is_not_printed(tmp_path, monkeypatch):
         ("TCIM_LITE_DEVICE", "maybe", "expected cpu or cuda"),
         ("TCIM_LITE_DEVICE_NUM", "maybe", "expected a whole number from 0 to 4096"),
         ("TCIM_BACKEND", "maybe", "unknown backend 'maybe'"),
+        ("TCIM_FORCE_BACKEND", "maybe", "unknown backend 'maybe'"),
+        ("TCIM_FORCE_BACKEND", "Xh1HdiBackend", "(M30) is not emulated"),
         ("HOUMO_VISIBLE_DEVICES", "maybe", "expected a comma list of device ids such as 0,1"),
         ("HOUMO_VISIBLE_DEVICES", "4096", "such as 0,1, each below 4096"),
     ],
@@ -94,6 +96,14 @@ except rt.TcimError as error:
     assert done.returncode == 0, done.stderr
     assert words in done.stdout
     assert variable in done.stdout
+
+
+def test_the_forced_backend_decides_before_the_other(linear_pair):
+    code = f"import tcim_lite.runtime as rt; print(rt.load({str(linear_pair[0])!r}).get_backend_name())"
+    done = run_python(code, TCIM_FORCE_BACKEND="Xh2HalBackend", TCIM_BACKEND="maybe")
+    assert (done.returncode, done.stdout) == (0, "Xh2HalBackend\n"), done.stderr
+    done = run_python(code, TCIM_FORCE_BACKEND="", TCIM_BACKEND="maybe")  # as good as unset
+    assert "TCIM_BACKEND: unknown backend 'maybe'" in done.stderr
 
 
 def test_the_documented_instruction_sets_are_those_there_are(linear_pair):

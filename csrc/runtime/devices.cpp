@@ -33,13 +33,18 @@ OpenedDevices& opened() {
 }  // namespace
 
 std::string resolve_backend(const std::string& name) {
-  const std::string asked = name.empty() ? env_text("TCIM_BACKEND").value_or("Xh2HalBackend") : name;
+  std::string asked = name, named_by;  // the variable
+  for (const char* variable : {"TCIM_FORCE_BACKEND", "TCIM_BACKEND"}) {
+    if (!asked.empty()) break;
+    asked = env_text(variable).value_or("");
+    named_by = variable + std::string(": ");
+  }
+  if (asked.empty()) return "Xh2HalBackend";
   if (asked == "Xh2HalBackend" || asked == "Xh2aHalBackend" || asked == "xh2") return "Xh2HalBackend";
   if (asked == "Xh1HdiBackend") {
-    fail(ErrorCode::Unsupported, "backend 'Xh1HdiBackend' (M30) is not emulated; use Xh2HalBackend");
+    fail(ErrorCode::Unsupported, named_by, "backend 'Xh1HdiBackend' (M30) is not emulated; use Xh2HalBackend");
   }
-  fail(ErrorCode::Argument, name.empty() ? "TCIM_BACKEND: " : "", "unknown backend '", asked,
-       "'; expected Xh2HalBackend, Xh2aHalBackend or xh2");
+  fail(ErrorCode::Argument, named_by, "unknown backend '", asked, "'; expected Xh2HalBackend, Xh2aHalBackend or xh2");
 }
 
 Device::Device(DeviceProfile profile, Backend& backend)

@@ -18,8 +18,8 @@ namespace tcim_lite {
 
 class Stream;
 
-// The canonical name of a backend; "" means TCIM_BACKEND or the default. Throws Error(Unsupported) for the M30's and
-// Error(Argument) for an unknown name.
+// The canonical name of a backend; "" means TCIM_FORCE_BACKEND, TCIM_BACKEND or the default. Throws
+// Error(Unsupported) for the M30's and Error(Argument) for an unknown name.
 std::string resolve_backend(const std::string& name);
 
 // Lives until the process ends. Thread-safe.
