@@ -175,7 +175,8 @@ def test_the_sdks_python_folder_leads_to_the_package(sdk):
 def test_a_build_without_python_installs_the_same_sdk(sdk, tmp_path):
     """Its libraries are those of the package, which saves a build; test_cpp.py builds the core without Python."""
     run("cmake", "-G", "Ninja", "-S", ROOT, "-B", tmp_path / "build", "-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_CUDA=OFF")
-    for part, folder in (("lib/libtcim_runtime_lite.so", "facade"), ("hal/lib/libhal_xh2a.so", "hal")):
+    parts = {"facade": "lib/libtcim_runtime_lite.so", "c_api": "lib/libtcim_runtime_c_api.so"}
+    for folder, part in {**parts, "hal": "hal/lib/libhal_xh2a.so"}.items():
         shutil.copy(sdk / part, tmp_path / "build/csrc" / folder)
     run("cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "sdk")
 

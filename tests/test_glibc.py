@@ -13,7 +13,11 @@ import pytest
 import tcim_lite
 
 PACKAGE = Path(tcim_lite.__file__).parent
-LIBRARIES = (f"_core{sysconfig.get_config_var('EXT_SUFFIX')}", "lib/libtcim_runtime_lite.so")
+LIBRARIES = (
+    f"_core{sysconfig.get_config_var('EXT_SUFFIX')}",
+    "lib/libtcim_runtime_lite.so",
+    "lib/libtcim_runtime_c_api.so",
+)
 OLDEST = (2, 28)
 # Names that glibc 2.33 and 2.34 moved between its libraries or made symbols; older versions have the functions. The
 # `pthread_` functions with a clock came in 2.30.

@@ -17,6 +17,7 @@ CPP_MAY_USE = {
     "bindings": {"bindings", "layers", "runtime", "graph", "base"},
     "facade": {"facade", "runtime", "base", "tcim"},  # tcim/ holds its public header
     "hal": {"facade", "runtime", "base"},
+    "c_api": {"c_api", "facade", "base", "tcim"},
 }
 
 # Folder -> modules that must not be imported there, at any depth.

@@ -59,6 +59,8 @@ def api_name(symbol: str) -> str:
     """
     if symbol.startswith("hm_sys_"):
         return "hm_sys.h"
+    if re.fullmatch(r"tcim_\w+_impl|tcim_(un)?load_library", symbol):
+        return "tcim_c_api.h"
     found = re.match(r"_ZN?K?(4tcim.*)", symbol)
     if found is None:
         return ""

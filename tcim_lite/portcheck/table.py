@@ -93,6 +93,7 @@ dev_ctrl::ResetCallback | exact | 11 |
 dev_ctrl::ResetCallbackHandle | exact | 11 |
 
 ImageOps | missing | 12.9 | xh1 video only: resize and crop on the host
+tcim_c_api.h | chosen | 12.9 | the runtime in C: what its calls do is known, what mistakes do is not (docs/cpp.md)
 hm_sys.h | chosen | 12.9 | state and clocks of the emulated devices; what only a chip has fails (docs/cpp.md)
 hm_vpu_hal.h | missing | 12.9 | the codec: decode on the host
 hdpl/ | missing | 12.1 | xh1's driver API: use tcim::Module, Tensor and Buffer

@@ -284,6 +284,7 @@ def test_every_way_of_binding_a_name_anew_counts(tmp_path, where, binding, name)
         ("_ZN4tcimlsERSoRKNS_10TensorInfoE", ""),
         ("_ZTIN4tcim6ModuleE", ""),
         ("hm_sys_get_mem_info", "hm_sys.h"),
+        ("tcim_module_run_impl", "tcim_c_api.h"),
         ("printf", ""),
     ],
 )

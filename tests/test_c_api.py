@@ -1,0 +1,89 @@
+"""The SDK's runtime API in C (docs/cpp.md)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cpp_programs import facade_programs, run
+from tiny_graphs import HIDDEN
+
+import tcim_lite.runtime as rt
+
+pytestmark = pytest.mark.build
+LIBRARY = "lib/libtcim_runtime_c_api.so"
+
+
+@pytest.fixture(scope="module")
+def programs(sdk) -> Path:
+    return facade_programs(sdk, "c_api", "c_api_mistakes")
+
+
+def rows(tokens: int, seed: int) -> np.ndarray:
+    count = np.arange(tokens * HIDDEN)
+    return (((count * 7 + seed) % 13 - 6) / 8).astype(np.float16).reshape(1, tokens, HIDDEN)
+
+
+def in_python(prefill_path: Path, decode_path: Path, tokens: int) -> np.ndarray:
+    prefill, decode = rt.load(prefill_path), rt.load(decode_path)
+    caches = [name for name in map(prefill.get_input_name, range(prefill.get_num_inputs())) if "cache" in name]
+    found = []
+    for module, seed, valid, current in ((prefill, 3, 0, tokens), (decode, 5, tokens, 1)):
+        if module is decode:
+            for name in caches:
+                module.set_input(name, prefill.get_dev_input(name))
+        module.set_input("input_1", rows(current, seed))
+        module.set_input("valid_length", np.int32([valid]))
+        module.set_input("current_length", np.int32([current]))
+        module.run(sync=True)
+        found.append(module.get_output("logits").numpy().astype(np.float32).ravel())
+    return np.concatenate(found)
+
+
+def test_prefill_and_decode_share_caches_as_in_python(programs, sdk, attention_pair):
+    command = [programs / "c_api", sdk / LIBRARY, *attention_pair, "4"]
+    done = subprocess.run(command, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+    expected = in_python(*attention_pair, 4)
+    assert len(expected) == 5 * HIDDEN
+    np.testing.assert_array_equal(np.frombuffer(done.stdout, np.float32), expected)
+
+
+def test_mistakes_are_errors_that_name_the_call(programs, sdk, add_model, tmp_path):
+    (tmp_path / "none").write_text("no model, and no library")
+    run(programs / "c_api_mistakes", add_model, sdk / LIBRARY, tmp_path / "none")
+
+
+def test_a_program_opens_the_library_by_its_name(programs, sdk, attention_pair):
+    command = [programs / "c_api", Path(LIBRARY).name, *attention_pair, "4"]
+    assert b"cannot open shared object file" in subprocess.run(command, capture_output=True, env={}, timeout=60).stderr
+    done = subprocess.run(command, capture_output=True, timeout=60, env={"LD_LIBRARY_PATH": str(sdk / "lib")})
+    assert done.returncode == 0, done.stderr
+
+
+CPP = """
+#include "tcim/tcim_c_api.h"
+#include "tcim/tcim_runtime.h"
+static_assert(int(TCIM_FLOAT16) == int(tcim::FLOAT16), "");
+int main() {
+  tcim_api_table_t table;
+  return sizeof(table) == 45 * sizeof(void*) && tcim_module_run_impl(nullptr) == TCIM_INVALID_ARGUMENT ? 0 : 1;
+}
+"""
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wold-style-cast", "-Werror"]
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_the_header_is_clean_in_cpp_and_its_library_is_found_by_name(sdk, tmp_path, compiler):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not on the PATH")
+    (tmp_path / "program.cpp").write_text(CPP)
+    link = [f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib", "-ltcim_runtime_c_api"]
+    for standard in ("c++11", "c++20"):
+        arguments = [f"-std={standard}", *WARNINGS, f"-I{sdk}/include", tmp_path / "program.cpp", *link]
+        run(compiler, *arguments, "-o", tmp_path / "program")
+        run(tmp_path / "program")
