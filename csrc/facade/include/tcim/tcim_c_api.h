@@ -168,6 +168,7 @@ TCIM_C_API const char* tcim_get_last_error(void);
 
 #ifdef __cplusplus
 }
+#include "tcim_c_api_classes.h"
 #endif
 
 #endif /* TCIM_C_API_H */
