@@ -1,4 +1,4 @@
-"""How a program at a terminal ends when it is interrupted: one line, status 130, at once."""
+"""How a program at a terminal ends: when it is interrupted, with one line and status 130, at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
 
     Ctrl-C raises KeyboardInterrupt as ever, so that `main` can clean up; then the process ends with status 130 and the
     line "interrupted". After a quarter of a second it ends in any case: a library may be busy for seconds before it
-    gives Python a chance to raise. Work of the device that is still running is given up.
+    gives Python a chance to raise. Work of the device that is still running is given up. Where nobody reads the output
+    on, as in `tcim-lite inspect ... | head`, the process ends with status 1.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller: `>&-`
@@ -40,6 +41,9 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     try:
         status = main()
         sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        status = 1
     except KeyboardInterrupt:
         _tell(told)
         atexit._run_exitfuncs()

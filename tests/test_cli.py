@@ -44,6 +44,23 @@ def test_python_in_the_source_tree_says_where_to_run_it(tmp_path, words):
     assert hmm.returncode == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "tcim_lite", "smi"],  # printed at the end
+        ["-m", "tcim_lite", "port-check", "--table"],  # longer than what Python keeps
+        ["-c", "from tcim_lite.cli.hm_smi import entry_point; entry_point()", "-a"],
+    ],
+)
+def test_a_reader_that_goes_away_ends_a_command_without_a_word(command):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, ISOLATED, *command]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_a_closed_standard_output_is_no_failure():
     command = [sys.executable, ISOLATED, "-m", "tcim_lite", "explain"]
     done = subprocess.run(

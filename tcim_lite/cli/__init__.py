@@ -77,9 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands_of(parser)[args.command].error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return importlib.import_module(f".{args.command.replace('-', '_')}", __package__).run(args)
-    except BrokenPipeError:  # `tcim-lite inspect ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except BrokenPipeError:  # no error of the user's; run_main ends the process
+        raise
     except TcimError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

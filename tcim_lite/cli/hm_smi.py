@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if args.d is not None and args.d not in [device.id for device in devices]:
-        print(f"error: device {args.d} does not exist; there are {len(devices)} devices", file=sys.stderr)
+        print(f"error: device {args.d} does not exist; leave out -d to show all {len(devices)}", file=sys.stderr)
         return 2
     shown = [device for device in devices if args.d in (None, device.id)]
     print("\n".join(_lines(shown, version)))
