@@ -57,4 +57,4 @@ def clipped_tensors(role: Role, name: str) -> dict[Role, Tensors]:
 
 def _bound(role: Role, which: str) -> Role:
     name = f"{role.name.removesuffix('.weight')}.{which}"
-    return Role(f"{role.id}.{which}", name, "least" if which.endswith("min") else "factors")
+    return Role(f"{role.id}.{which}", name, "least" if which.endswith("min") else "most")

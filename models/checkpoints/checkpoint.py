@@ -112,13 +112,15 @@ class Checkpoint:
         """Returns rows start..stop of a tensor in fp32.
 
         Raises:
-            CheckpointError: The tensor is missing or holds NaN or infinity.
+            CheckpointError: The tensor is missing or holds NaN or infinity. One without axes may be infinite, as bounds
+                are that keep nothing.
         """
         name = self._stored(name)
         with self._open(name) as file:
             entry = file.get_slice(name)
-            rows = np.atleast_1d(entry[start:stop] if entry.get_shape() else file.get_tensor(name)).astype(np.float32)
-        if not np.isfinite(rows).all():
+            has_axes = bool(entry.get_shape())
+            rows = np.atleast_1d(entry[start:stop] if has_axes else file.get_tensor(name)).astype(np.float32)
+        if (~np.isfinite(rows) if has_axes else np.isnan(rows)).any():
             raise CheckpointError(f"tensor {name!r} in {self._files[name]} holds NaN or infinity")
         return rows
 

@@ -138,7 +138,9 @@ def write_encoder_weights(
         for spec in specs:
             if isinstance(spec, VectorSpec):
                 vector, kind = tensors.vector(spec), spec.role.dtype(dtype)
-                entries.append(writer.add(spec.name, kind, "dense", spec.shape, vector.astype(kind)))
+                if spec.role.kind in ("least", "most"):  # one beyond all numbers keeps nothing
+                    vector = np.clip(vector, np.finfo(kind).min, np.finfo(kind).max)
+                entries.append(writer.add(spec.name, kind, "dense", spec.shape, _narrowed(vector, kind, saturated)))
             elif spec.format == "dense":
                 matrix = tensors.matrix(spec.tensors[0], spec.tensor_shapes[0])
                 rows = (_narrowed(matrix.read(*part), dtype, saturated) for part in row_chunks(matrix.shape))

@@ -16,14 +16,14 @@ class Role:
         id: Short name of the role.
         name: Of the weight in the package; `{layer}` stands for the layer's number.
         kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors, `taps` those of a convolution, [taps, N],
-            `factors` a vector in the dtype of the graphs' tensors, `least` such a one of lower bounds.
+            `factors` a vector in the dtype of the graphs' tensors, `least` and `most` such ones of bounds.
         cut: Outputs that several devices share out: those of heads, of the hidden size, of the intermediate size, of
             the experts' intermediate size, or of the vocabulary. None: every device has the whole weight.
     """
 
     id: str
     name: str
-    kind: Literal["linear", "norm", "bias", "taps", "factors", "least"]
+    kind: Literal["linear", "norm", "bias", "taps", "factors", "least", "most"]
     cut: Cut | None = None
 
     def name_of(self, layer: int | None) -> str:
@@ -32,7 +32,7 @@ class Role:
 
     def dtype(self, tensors: str) -> str:
         """Returns that of a vector, where that of the graphs' tensors is `tensors`."""
-        return tensors if self.kind in ("factors", "least") else "float32"
+        return tensors if self.kind in ("factors", "least", "most") else "float32"
 
 
 def pair(id_: str, name: str, cut: Cut | None = None) -> tuple[Role, Role]:

@@ -276,7 +276,7 @@ class RandomTensors:
         return RandomMatrix((shape[0], math.prod(shape[1:])), self._seed_of(name))
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
-        if spec.role.kind in ("norm", "factors", "least"):
+        if spec.role.kind in ("norm", "factors", "least", "most"):
             return np.full(spec.shape, -spec.scale if spec.role.kind == "least" else spec.scale, np.float32)
         deviation = np.float32(1.0 if spec.role == SINKS else 0.02)  # sinks are scores
         return np.random.default_rng(self._seed_of(spec.name)).standard_normal(spec.shape, np.float32) * deviation

@@ -121,6 +121,33 @@ def test_in_float16(tmp_path):
     assert np.linalg.norm(got - want) / np.linalg.norm(want) < 0.02
 
 
+@pytest.mark.parametrize("quant", ["float32", "float16"])
+def test_bounds_that_keep_nothing_are_as_none(tmp_path, quant):
+    """Infinite, as transformers makes them where a checkpoint has none, or beyond float16."""
+    model, got = random_model(), []
+    given = (
+        np.random.default_rng(0).standard_normal((1, FRAMES, 128)),
+        np.ones((1, FRAMES)),
+        np.zeros((1, 1, 3, 12, 24)),
+    )
+    for most in (float("inf"), 1e30, None):
+        with torch.no_grad():
+            for name, bound in model.named_buffers():
+                if name.endswith(("_min", "_max")):
+                    bound.fill_(-(most or 0) if name.endswith("_min") else most or 0)
+        model.config.audio_config.use_clipped_linears = most is not None
+        model.save_pretrained(tmp_path / "hf")
+        package = compile_package(tmp_path / "hf", tmp_path / str(most), **{**OPTIONS, "quant": quant})
+        encoder = rt.load(package.folder / "gemma4_audio.hmm")
+        for index, values in enumerate(given):
+            encoder.set_input(encoder.get_input_name(index), values)
+        encoder.run(sync=True)
+        got.append(encoder.get_output("audio_embeds").numpy())
+    np.testing.assert_array_equal(got[0], got[2])
+    np.testing.assert_array_equal(got[1], got[2])
+    assert got[2].std() > 0
+
+
 def test_random_weights_make_rows_that_differ(tmp_path):
     """Random bounds of Linears leave room between them."""
     (tmp_path / "config.json").write_text(json.dumps({**FAMILY.tiny_config, "audio_config": SOUND}))
