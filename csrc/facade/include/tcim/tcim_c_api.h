@@ -20,7 +20,10 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#define TCIM_C_API_INT : int /* so that a number that is none of them may be passed, and is refused */
 extern "C" {
+#else
+#define TCIM_C_API_INT
 #endif
 
 typedef struct tcim_dev_manager* tcim_dev_manager_t;
@@ -35,7 +38,7 @@ typedef struct tcim_buffer* tcim_buffer_t;
 typedef bool (*tcim_abort_callback_fn)(void* user_data);
 
 /* The numbers are not those of tcim::Status. The emulator returns those that tcim::Status names. */
-typedef enum {
+typedef enum TCIM_C_API_INT {
   TCIM_OK = 0,
   TCIM_ERR_UNDEFINED = -1, /* what has no value of its own: bad files, full or missing devices, aborted loads */
   TCIM_UNINITIALIZED = 1,  /* a module without a model, a dummy input without memory */
@@ -53,7 +56,7 @@ typedef enum {
 } tcim_status_t;
 
 /* The numbers of tcim::DataType. */
-typedef enum {
+typedef enum TCIM_C_API_INT {
   TCIM_INT8 = 0,
   TCIM_UINT8 = 1,
   TCIM_INT16 = 2,
@@ -65,7 +68,14 @@ typedef enum {
 } tcim_data_type_t;
 
 /* No call takes or returns one. */
-typedef enum { TCIM_CPU = 0, TCIM_HDPL = 1, TCIM_DEV_INNER = 3, TCIM_COMPND = 5, TCIM_BLOCK_ND = 6 } tcim_device_t;
+typedef enum TCIM_C_API_INT {
+  TCIM_CPU = 0,
+  TCIM_HDPL = 1,
+  TCIM_DEV_INNER = 3,
+  TCIM_COMPND = 5,
+  TCIM_BLOCK_ND = 6
+} tcim_device_t;
+#undef TCIM_C_API_INT
 
 /* Every call: what it returns, its name, its parameters. In the order of the table. */
 /* clang-format off */
