@@ -6,10 +6,6 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +13,11 @@ import warm_python
 from isas import cpu_has
 
 from tcim_lite import _core, hmm
-from tcim_lite.bench import StepTime, Stops, Timing, explain
 from tcim_lite.bench.device_time import device_seconds
-from tcim_lite.bench.profile import StopWatch
 from tcim_lite.cli import main
 
 pytestmark = pytest.mark.slow  # whole programs
+
 DEMO = Path(__file__).parent.parent / "examples" / "demo_checkpoint"
 
 
@@ -152,59 +147,6 @@ def test_the_profile_has_a_row_for_each_kind_of_step_and_a_column_for_each_graph
     assert {"Attention", "outside of the steps"} <= set(rows)
     assert "Linear 1536 x 256 linear_w8" in rows  # the head
     assert max(map(len, lines)) <= 200
-
-
-MEASURED = Timing("decode", 7, 1, 11, 10e-3, 9e-3, 11e-3, 100.0, "read", 0.5, 4e-3, Stops(0.01, 0.0), ())
-STEPS = (StepTime("Linear", "4 x 4 w", 3e-3), StepTime("Attention", "", 2e-3), StepTime("Linear", "8 x 4 w", 3e-3))
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"share": 0.7}, ""),
-        ({"limited_by": ""}, ""),
-        (
-            {"stops": Stops(0.2, 0.1)},
-            "threads were stopped for 30% of the time (20% by other threads, 10% by the host)",
-        ),
-        ({"fastest": 6e-3}, "its fastest run reached 83%, so the machine was disturbed"),
-        (
-            {"steps": STEPS},
-            "decode at 7 is at 50% of the read rate: the limit alone takes 5.00 of 10.00 ms. "
-            "Beyond it, in ms: Linear (reading weights) 2.00, outside of the steps 2.00, Attention 1.00.",
-        ),
-        (
-            {"steps": STEPS, "limited_by": "int8", "weights_s": 5e-3},
-            "Beyond it, in ms: Attention 2.00, outside of the steps 2.00, Linear (arithmetic) 1.00.",
-        ),
-    ],
-    ids=["enough", "no limit", "stopped", "disturbed", "read", "int8"],
-)
-def test_a_graph_below_its_limit_is_explained(changes, expected):
-    text = explain(replace(MEASURED, **changes))
-    assert text.endswith(expected) or expected in text
-    assert bool(text) == bool(expected)
-
-
-def test_threads_that_wait_for_a_processor_are_counted():
-    if not Path("/proc/self/schedstat").is_file():
-        pytest.skip("this system does not count waiting threads")
-    script = "import time\nuntil = time.perf_counter() + 0.5\nwhile time.perf_counter() < until: pass"
-    watch = StopWatch()
-    cpu = min(os.sched_getaffinity(0))
-    command = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}})\n{script}"]
-    with subprocess.Popen(command):
-        before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {cpu})
-        try:
-            until = time.perf_counter() + 0.5
-            while time.perf_counter() < until:
-                pass
-        finally:
-            os.sched_setaffinity(0, before)
-    stops = watch.read(1)
-    assert stops.waiting > 0
-    assert stops.stolen >= 0
 
 
 def test_a_batch_counts_the_tokens_of_all_its_slots(bench, compile_demo):

@@ -1,4 +1,4 @@
-"""Writer and reader of the container agree with each other, with the golden files and with docs/hmm-format.md."""
+"""Writer and reader of the container agree with each other and with the golden files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from malformed_files import CASES
 
 from tcim_lite import _core, errors, hmm
 from tcim_lite.hmm import layout
@@ -22,7 +21,6 @@ GOLDEN = ROOT / "tests/data/hmm"
 FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw", "two_devices.hmms"]  # version 1.0
 FILES += ["mul.hmm", "ports.hmm", "ports_two_devices.hmms"]  # version 1.1
 FILES += ["moe.hmm", "window.hmm"]  # version 1.2
-
 _spec = importlib.util.spec_from_file_location("make_golden", GOLDEN / "make_golden.py")
 make_golden = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(make_golden)
@@ -249,27 +247,6 @@ def test_dump_prints_and_verifies(capsys):
     assert capsys.readouterr().out.endswith("verified\n")
     assert main([str(GOLDEN / "make_golden.py")]) == 1
     assert "text or JSON" in capsys.readouterr().err
-
-
-def test_format_page_shows_the_smallest_file():
-    page = (ROOT / "docs/hmm-format.md").read_text()
-    assert hexdump((GOLDEN / "minimal.hmm").read_bytes()) in page
-
-
-def test_format_page_lists_every_rejection():
-    page = (ROOT / "docs/hmm-format.md").read_text()
-    assert [name for name in CASES if f"`{name}`" not in page] == []
-
-
-def hexdump(data: bytes) -> str:
-    """As `xxd` prints it."""
-    lines = []
-    for begin in range(0, len(data), 16):
-        row = data[begin : begin + 16]
-        pairs = " ".join(row[i : i + 2].hex() for i in range(0, len(row), 2))
-        characters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
-        lines.append(f"{begin:08x}: {pairs:<39}  {characters}\n")
-    return "".join(lines)
 
 
 def test_errors_carry_a_status_and_survive_pickling():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_runtime_moe import load, run
+from built_graphs import load, run
 
 import tcim_lite.runtime as rt
 from tcim_lite.errors import HmmFormatError

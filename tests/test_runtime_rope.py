@@ -7,8 +7,8 @@ import os
 import numpy as np
 import pytest
 import warm_python
+from built_graphs import load, run
 from isas import FLAGS
-from test_runtime_moe import load, run
 
 from tcim_lite.hmm import WeightData
 from tcim_lite.models.graphs.builder import GraphBuilder
