@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import warm_python
 from cpp_programs import cpp_examples, sdk  # noqa: F401
+from faulty_device import adder, no_faults_left  # noqa: F401
 from tiny_graphs import add_graph, attention_graph, linear_graph, linear_weight
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
