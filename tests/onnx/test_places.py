@@ -1,4 +1,4 @@
-"""Ops that move elements to and from places, sums along an axis and spectra, against onnxruntime."""
+"""Ops that move elements to and from places, and sums along an axis, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ BOX = np.array([0, 1, 1]) + np.moveaxis(np.indices((2, 2, 3)), 0, -1)
 TWICE = np.array([[1], [0], [1], [1]])
 TOP = ("TopK", ["x", "k"], ["best", "at"], {"axis": 2})
 BEST = ("ArgMax", ["x"], ["at"], {"axis": 1, "keepdims": 0})
-
 # name: (nodes, constants)
 CASES = {
     "GatherElements": ([("GatherElements", ["x", "i"], ["y"], {"axis": 2})], {"i": ELEMENTS}),
@@ -152,30 +151,6 @@ def test_axes_in_any_order(quant, make_model, run_here):
         np.testing.assert_array_equal(run_here(model, {"x": x}, quant)["y"], x.transpose(order))
 
 
-GRID = RNG.uniform(-1.4, 1.4, (2, 4, 7, 2)).astype(np.float32)
-SAMPLES = [
-    {"mode": mode, "padding_mode": padding, "align_corners": aligned}
-    for mode in ("bilinear", "nearest")
-    for padding in ("zeros", "border", "reflection")
-    for aligned in (0, 1)
-] + [{"mode": "bicubic"}, {"mode": "bicubic", "align_corners": 1}]
-
-
-@pytest.mark.parametrize("attributes", SAMPLES)
-def test_samples_at_constant_places(attributes, make_model, run_here, run_there):
-    for grid in (GRID, np.stack([GRID[0]] * 2)):  # one for each image, and one for all
-        model = make_model([("GridSample", ["x", "g"], ["y"], attributes)], {"x": X.shape}, ["y"], {"g": grid})
-        np.testing.assert_allclose(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"], atol=2e-5)
-
-
-def test_samples_at_constant_places_of_many_images(make_model, run_here, run_there):
-    """As optical flow looks up the first costs: an image and a grid for each pixel."""
-    x, grid = RNG.normal(size=(100, 1, 4, 5)), RNG.uniform(-1.1, 1.1, (100, 3, 3, 2))
-    model = make_model([("GridSample", ["x", "g"], ["y"], {})], {"x": x.shape}, ["y"], {"g": grid.astype(np.float32)})
-    feeds = {"x": x.astype(np.float32)}
-    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
-
-
 def test_a_size_that_is_made_of_a_onehot_of_constants(make_model, run_here, run_there):
     """As PyTorch writes `repeat_interleave`."""
     nodes = [
@@ -186,23 +161,6 @@ def test_a_size_that_is_made_of_a_onehot_of_constants(make_model, run_here, run_
     constants = {"at": np.array([-3]), "d": np.array(4), "v": np.array([1, 2]), "s": np.array([-1])}
     model = make_model(nodes, {"x": X.shape}, ["y"], constants)
     np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
-
-
-@pytest.mark.parametrize("attributes", SAMPLES[:-2])
-def test_samples_at_computed_places(attributes, make_model, run_here, run_there):
-    model = make_model([("GridSample", ["x", "g"], ["y"], attributes)], {"x": X.shape, "g": GRID.shape}, ["y"])
-    feeds = {"x": X, "g": GRID * 1.5}
-    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
-
-
-def test_samples_at_computed_places_of_a_volume(make_model, run_here, run_there):
-    """And axes of one element, whose reflections all meet in it."""
-    volume, grid = RNG.normal(size=(2, 3, 4, 1, 5)).astype(np.float32), RNG.uniform(-2, 2, (2, 2, 3, 2, 3))
-    how = {"mode": "linear", "padding_mode": "reflection", "align_corners": 1}
-    shapes = {"x": volume.shape, "g": grid.shape}
-    model = make_model([("GridSample", ["x", "g"], ["y"], how)], shapes, ["y"], opset=20)
-    feeds = {"x": volume, "g": grid.astype(np.float32)}
-    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -226,48 +184,6 @@ def test_convolutions_of_moved_places(mask, attributes, make_model, run_here, ru
     node = ("DeformConv", ["x", "w", "o", "b", *(["m"] if mask else [])], ["y"], attributes)
     model = make_model([node], {name: array.shape for name, array in feeds.items()}, ["y"], constants, 19)
     np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=3e-5)
-
-
-@pytest.mark.parametrize("aligned", [0, 1])
-def test_affine_grids_of_computed_matrices(aligned, make_model, run_here, run_there):
-    node = ("AffineGrid", ["x", "s"], ["y"], {"align_corners": aligned})
-    theta = RNG.normal(size=(2, 2, 3)).astype(np.float32)
-    model = make_model([node], {"x": theta.shape}, ["y"], {"s": np.array([2, 1, 3, 4])}, opset=20)
-    np.testing.assert_allclose(run_here(model, {"x": theta})["y"], run_there(model, {"x": theta})["y"], atol=1e-6)
-
-
-@pytest.mark.parametrize("quant", ["float32", "w8a8h1_sefp"])
-def test_spectrogram(quant, make_model, run_here):
-    """Its sums are not quantised."""
-    x, window = RNG.normal(size=(2, 200)).astype(np.float32), np.hanning(33)[:-1].astype(np.float32)
-    node = ("STFT", ["x", "s", "w"], ["y"], {})
-    model = make_model([node], {"x": x.shape}, ["y"], {"s": np.array(24), "w": window})
-    frames = np.stack([x[:, i : i + 32] * window for i in range(0, 200 - 32 + 1, 24)], axis=1)
-    exact = np.fft.rfft(frames.astype(np.float64))
-    got = run_here(model, {"x": x}, quant)["y"]
-    np.testing.assert_allclose(got, np.stack([exact.real, exact.imag], -1), atol=1e-5 if quant == "float32" else 2e-2)
-
-
-@pytest.mark.parametrize(("length", "count"), [(None, 8), (6, 6), (12, 12), (9, 9)])
-def test_spectrum_and_back(length, count, make_model, run_here):
-    """A length cuts or continues with zeros."""
-    x = RNG.normal(size=(2, 8, 1)).astype(np.float32)
-    constants = {"a": np.array(1)} | ({} if length is None else {"n": np.array(length)})
-    name = "" if length is None else "n"
-    nodes = [
-        ("DFT", ["x", name, "a"], ["f"], {"onesided": 1}),
-        ("DFT", ["x", name, "a"], ["y"], {}),
-        ("DFT", ["y", "", "a"], ["z"], {"inverse": 1}),
-        ("DFT", ["f", name, "a"], ["r"], {"inverse": 1, "onesided": 1}),
-    ]
-    model = make_model(nodes, {"x": x.shape}, ["f", "y", "z", "r"], constants, opset=20)
-    got = run_here(model, {"x": x})
-    exact, half = np.fft.fft(x[..., 0], length), np.fft.rfft(x[..., 0], length)
-    np.testing.assert_allclose(got["y"], np.stack([exact.real, exact.imag], -1), atol=2e-6)
-    np.testing.assert_allclose(got["f"], np.stack([half.real, half.imag], -1), atol=2e-6)
-    signal = np.fft.ifft(exact)
-    np.testing.assert_allclose(got["z"], np.stack([signal.real, signal.imag], -1), atol=2e-6)
-    np.testing.assert_allclose(got["r"][..., 0], np.fft.irfft(half, count), atol=2e-6)
 
 
 REFUSED = {
