@@ -57,7 +57,7 @@ These tests take the families from the records:
 | encoder of sounds of Gemma 4, against transformers | `llm/test_gemma_audio.py` |
 | assistant of Gemma 4, against transformers and the model alone | `llm/test_*assistant*.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
-| slots with states of linear attention | `llm/test_linear_attention_batch.py` |
+| slots and forms of states of linear attention | `llm/test_linear_attention_batch.py`, `llm/test_state_forms.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py`, `llm/test_mtp_engine.py` |
 | hidden states instead of logits, against transformers | `llm/test_hidden_states.py` |
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
@@ -68,7 +68,7 @@ These tests take the families from the records:
 | text to speech, against Qwen3 and Qwen3-Omni in transformers | `llm/test_qwen3_tts.py` |
 | its codec and what Base hears a voice with, against PyTorch and Mimi of transformers | `onnx/test_qwen3_tts_*.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
-| GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
+| GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_quantised.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
 | experts in MXFP4 against transformers | `models/test_packed_experts.py` |
 

@@ -11,23 +11,19 @@ import pytest
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
 pytestmark = pytest.mark.oracle
-save_file = pytest.importorskip("safetensors.torch", reason="writes checkpoints").save_file
-torch = pytest.importorskip("torch", reason="the oracle")
-transformers = pytest.importorskip("transformers", reason="the oracle")
-
+pytest.importorskip("safetensors.torch", reason="writes checkpoints")
+pytest.importorskip("torch", reason="the oracle")
+pytest.importorskip("transformers", reason="the oracle")
 from engine_tools import run
-from test_oracle import assert_close, logit_bound, oracle_logits
+from hybrid_models import FAMILY, MODELS, bound_of, random_model, random_next, states_of, tokens_of
+from test_oracle import assert_close, oracle_logits
 
-from tcim_lite import layers
 from tcim_lite.cli import main
-from tcim_lite.llm import Package, Sampler, lanes_of
+from tcim_lite.llm import Sampler
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.families import FAMILIES
 
-FAMILY = FAMILIES["qwen3_5"]
-MODELS = {"qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}
-FRESH = {"initializer_range": 0.05, "eos_token_id": None, "bos_token_id": None}
 CHANGES = {
     "as it is": {},
     "linear attention last": {"num_hidden_layers": 3, "full_attention_interval": 2},
@@ -41,51 +37,6 @@ CHANGES = {
         "layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"],
     },
 }
-
-
-def random_next(folder, changes):
-    """Qwen3-Next, which has no other config around its own."""
-    torch.manual_seed(5)
-    text = {
-        **FAMILIES["qwen3_next"].tiny,
-        "initializer_range": 0.05,
-        "eos_token_id": None,
-        "bos_token_id": None,
-        **changes,
-    }
-    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
-    return saved(folder, transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**text, **eager)))
-
-
-def saved(folder, model):
-    """With numbers of their own where a new model has the same in each."""
-    model = model.float().eval()
-    with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            if "norm" in key or key.endswith(("dt_bias", "A_log", "conv1d.weight", "mlp.gate.weight")):
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-    model.save_pretrained(folder)
-    return model
-
-
-def random_model(folder, changes, name="qwen3_5", packed=False, alone=False):
-    """A checkpoint as the vendor's tools get it: the language model's config inside of another, or alone."""
-    torch.manual_seed(5)
-    family, kind = FAMILIES[name], MODELS[name]
-    text = {**family.tiny, **FRESH, **changes}
-    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
-    config = getattr(transformers, f"{kind}TextConfig")(**text, **eager)
-    model = saved(folder, getattr(transformers, f"{kind}ForCausalLM")(config))
-    if alone:
-        return model
-    written = json.loads((folder / "config.json").read_text())
-    outer = {"architectures": [family.architecture], "model_type": name, "text_config": written}
-    outer["tie_word_embeddings"] = text["tie_word_embeddings"]
-    (folder / "config.json").write_text(json.dumps(outer))
-    if packed:  # as the tensors are in memory, not as transformers writes them
-        tensors = {key: tensor.contiguous() for key, tensor in model.state_dict().items()}
-        save_file(tensors, folder / "model.safetensors")
-    return model
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -114,12 +65,6 @@ def test_projections_packed_by_head_agree_with_transformers(tmp_path, changes):
     check(tmp_path, random_next(tmp_path / "hf", changes))
 
 
-def bound_of(config):
-    """A config of experts alone has no intermediate size."""
-    config.intermediate_size = getattr(config, "intermediate_size", config.hidden_size)
-    return logit_bound(config)
-
-
 def check(tmp_path, model):
     package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", prefill_length=32, context_length=320)
     loaded = LoadedPackage(package)
@@ -137,15 +82,6 @@ def float32_package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hybrid")
     model = random_model(folder / "hf", {})
     return model, compile_package(folder / "hf", folder / "out", quant="float32", prefill_length=16, context_length=64)
-
-
-def tokens_of(count, seed=1):
-    return np.random.default_rng(seed).integers(0, 331, count).tolist()
-
-
-def states_of(loaded):
-    (lane,) = lanes_of(loaded.prefill_module)
-    return [loaded.prefill_module.get_dev_input(name).numpy() for name in (*lane.caches, *lane.carried)]
 
 
 def test_float32_chunks_are_their_tokens_one_by_one(float32_package):
@@ -229,97 +165,6 @@ def test_engine_answers_as_the_generator_does(float32_package):
     for index, prompt in enumerate(prompts):
         alone.cached_tokens = []
         assert list(alone.generate(prompt, Sampler(), 6, ())) == answers[str(index)]
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_dump_of_a_recording_has_the_states_before_each_run(forms, tmp_path, capsys, in_place):
-    """The states lie over the inputs; the results of a dump's inputs are its outputs."""
-    package = forms("float32", **({"recurrent_in_place": True} if in_place else {}))
-    recording = tmp_path / "run.tcimrec"
-    layers.enable("record", file=recording, data="inputs")
-    try:
-        list(LoadedPackage(package).generate(tokens_of(20), Sampler(), 3, ()))
-    finally:
-        layers.disable("record")
-    dump = str(tmp_path / "dump")
-    assert main(["dump", str(package.folder), "-o", dump, "--recording", str(recording)]) == 0
-    assert main(["golden", str(package.folder), dump]) == 0
-    printed = capsys.readouterr().out
-    # Two chunks, two steps; logits and six states, of which prefill returns three where it updates the others.
-    assert printed.count("equal") == 4 * 7 - (2 * 3 if in_place else 0), printed
-
-
-@pytest.fixture(scope="module")
-def forms(tmp_path_factory):
-    """One checkpoint in every form of states."""
-    folder = tmp_path_factory.mktemp("forms")
-    random_model(folder / "hf", {})
-
-    def make(quant, **options):
-        name = "-".join([quant, *options])
-        if not (folder / name).exists():
-            compile_package(folder / "hf", folder / name, quant=quant, prefill_length=16, context_length=64, **options)
-        return Package.open(folder / name)
-
-    return make
-
-
-FORMS = [{"split_conv": True}, {"recurrent_in_place": True}, {"split_conv": True, "recurrent_in_place": True}]
-
-
-@pytest.mark.parametrize("quant", ["float32", "float16", "w4a8h0_ssfp"])
-@pytest.mark.parametrize("form", FORMS, ids="-".join)
-def test_forms_of_states_change_no_bit(forms, form, quant):
-    usual, loaded = LoadedPackage(forms(quant)), LoadedPackage(forms(quant, **form))
-    for prompt in (tokens_of(20, 1), tokens_of(3, 2), tokens_of(33, 3)):
-        for one in (usual, loaded):
-            one.cached_tokens = []
-        want = [usual.prefill(prompt), *(usual.decode(7, len(prompt) + i) for i in range(4))]
-        got = [loaded.prefill(prompt), *(loaded.decode(7, len(prompt) + i) for i in range(4))]
-        np.testing.assert_array_equal(got, want)
-        found = {name: loaded.prefill_module.get_dev_input(name).numpy() for name in carried_of(loaded)}
-        for name, state in zip(carried_of(usual), states_of(usual)[2:], strict=True):
-            if form.get("split_conv") and "conv" in name:
-                parts = [found[name.replace("cache_", f"cache_{part}_")] for part in "qkv"]
-                np.testing.assert_array_equal(np.concatenate(parts, axis=1), state)
-            else:
-                np.testing.assert_array_equal(found[name], state)
-
-
-def carried_of(loaded):
-    return lanes_of(loaded.prefill_module)[0].carried
-
-
-def test_names_and_order_of_the_forms(forms):
-    loaded = LoadedPackage(forms("float32", split_conv=True, recurrent_in_place=True))
-    split = [f"{part}_{index}" for index in range(3) for part in "qkv"]
-    assert list(carried_of(loaded)) == [
-        *(f"past_conv_cache_{name}" for name in split),
-        *(f"past_recurrent_state_{index}" for index in range(3)),
-    ]
-    for module, states in ((loaded.prefill_module, []), (loaded.decode_module, range(3))):
-        outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
-        convs = [f"conv_cache_out_{name}" for name in split]
-        assert outputs == ["logits", *convs, *(f"recurrent_state_out_{index}" for index in states)]
-    assert loaded.prefill_module.get_input_info("past_conv_cache_v_1").shape == (1, 4 * 48, 4)
-
-
-@pytest.mark.parametrize("form", FORMS, ids="-".join)
-def test_engine_answers_in_every_form(forms, form, strict_mode):
-    answers = []
-    for options in ({}, form):
-        engine = Engine(Slots.open(forms("float16", **options)))
-        for index, prompt in enumerate([tokens_of(20, 1), tokens_of(3, 3)]):
-            engine.add(prompt, SamplingParams(max_tokens=6), request_id=str(index))
-        answers.append(run(engine)[0])
-    assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize("flag", ["split_conv", "recurrent_in_place"])
-def test_forms_of_states_need_states(tmp_path, flag):
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3"].tiny_config))
-    with pytest.raises(CompileError, match="Qwen3 dense has no layers with linear attention"):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, **{flag: True})
 
 
 @pytest.mark.parametrize(

@@ -3,67 +3,29 @@
 from __future__ import annotations
 
 import itertools
-import json
-import warnings
 
 import numpy as np
 import pytest
 from llm_packages import LoadedPackage, compile_package
 
 pytestmark = pytest.mark.oracle
-safetensors = pytest.importorskip("safetensors.torch", reason="writes checkpoints")
+pytest.importorskip("safetensors.torch", reason="writes checkpoints")
 torch = pytest.importorskip("torch", reason="the oracle")
-transformers = pytest.importorskip("transformers", reason="the oracle")
-
-from test_linear_attention import bound_of, random_model, random_next, tokens_of
+pytest.importorskip("transformers", reason="the oracle")
+from hybrid_models import bound_of, tokens_of
+from mtp_checkpoints import SIZES, checkpoint
 from test_oracle import assert_close
 
 import tcim_lite.runtime as rt
 from tcim_lite import layers
 from tcim_lite.bench import measure_package, model_package
 from tcim_lite.errors import ArgumentError, StrictError
-from tcim_lite.llm import Package, Sampler, lanes_of
+from tcim_lite.llm import Sampler, lanes_of
 from tcim_lite.llm.engine import Slots
 from tcim_lite.llm.engine.mtp_layer import MtpLayer
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
-from tcim_lite.models.families import FAMILIES
 
 FAMILIES_WITH_MTP = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
 T = 5
-SIZES = {"prefill_length": 16, "context_length": 64}
-
-
-def add_mtp(folder, name):
-    """Writes the tensors of an MTP layer into a checkpoint; returns the layer: a model of one layer, and what joins."""
-    shape = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
-    make = random_next if name == "qwen3_next" else (lambda folder, changes: random_model(folder, changes, name))
-    torch.manual_seed(11)
-    layer = make(folder.with_name("mtp"), shape)
-    hidden = layer.config.hidden_size
-    own = {
-        "mtp.fc.weight": torch.randn(hidden, 2 * hidden) * 0.05,
-        "mtp.pre_fc_norm_embedding.weight": torch.randn(hidden) * 0.3,
-        "mtp.pre_fc_norm_hidden.weight": torch.randn(hidden) * 0.3,
-    }
-    path = folder / "model.safetensors"
-    tensors = safetensors.load_file(path)
-    head = tensors["lm_head.weight"]
-    stored = safetensors.load_file(folder.with_name("mtp") / "model.safetensors")
-    for key, tensor in stored.items():
-        key = key.replace("model.language_model.", "model.")
-        if key.startswith("model.") and "embed_tokens" not in key:
-            own["mtp." + key.removeprefix("model.")] = tensor
-    safetensors.save_file({**tensors, **own}, path)
-    with torch.no_grad():
-        layer.lm_head.weight.copy_(head)
-    return layer, own
-
-
-def checkpoint(folder, name="qwen3_5"):
-    make = random_next if name == "qwen3_next" else (lambda folder, changes: random_model(folder, changes, name))
-    model = make(folder / "hf", {})
-    return model, *add_mtp(folder / "hf", name)
 
 
 def oracle(layer, own, embeddings, hidden):
@@ -292,50 +254,6 @@ def test_the_layer_guesses_as_the_example_does(made, example):
             _, following, hidden = model.judge(token, wrong)
             del slots.tokens[0][model.cached :]
             token = following
-
-
-@pytest.mark.parametrize(
-    ("family", "options", "message"),
-    [
-        ("qwen3", {"mtp": True}, "--mtp: Qwen3 .* has no layer of multi-token prediction"),
-        ("qwen3_5", {"mtp": True, "draft_layers": 1}, "the MTP layer is the draft"),
-        ("qwen3_5", {"mtp": True, "verify_length": 100}, "--verify-length 100 is greater"),
-    ],
-)
-def test_what_is_refused(tmp_path, family, options, message):
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config))
-    with pytest.raises(CompileError, match=message):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, **SIZES, **options)
-
-
-def test_a_checkpoint_without_the_layer_is_refused(tmp_path):
-    random_model(tmp_path / "hf", {})
-    with pytest.raises(CompileError, match="mtp"):
-        compile_package(tmp_path / "hf", tmp_path / "out", mtp=True)
-
-
-def test_the_layer_is_no_tensor_without_a_place(tmp_path):
-    """Without --mtp as well. A second layer is refused: guesses would be those of the first alone."""
-    checkpoint(tmp_path)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*no tokenizer files")
-        warnings.simplefilter("error", append=True)
-        for mtp in (False, True):
-            options = CompileOptions(checkpoint=tmp_path / "hf", output=tmp_path / "out", mtp=mtp, **SIZES)
-            compile_checkpoint(options)
-    path = tmp_path / "hf/model.safetensors"
-    tensors = safetensors.load_file(path)
-    safetensors.save_file({**tensors, "mtp.layers.1.input_layernorm.weight": torch.zeros(192)}, path)
-    with pytest.raises(CompileError, match="has several MTP layers"):
-        compile_package(tmp_path / "hf", tmp_path / "out", mtp=True)
-
-
-def test_compiling_without_the_layer_removes_its_graphs(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3_5"].tiny_config))
-    compile_package(tmp_path, tmp_path / "out", random_weights=True, mtp=True, verify_length=3, **SIZES)
-    assert Package.open(tmp_path / "out").has("decode_mtp.hmm")
-    compile_package(tmp_path, tmp_path / "out", random_weights=True, **SIZES)
-    assert not Package.open(tmp_path / "out").has("decode_mtp.hmm")
 
 
 def test_bench_counts_tokens_of_decode_as_guesses(made, monkeypatch, known_limits):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf_families import SIZES, Type, make_gguf
 from gguf_files import raw_gguf, text
-from test_gguf import SIZES, Type, make_gguf
 
 from tcim_lite.models.checkpoints.gguf import GgufCheckpoint
 from tcim_lite.models.common.errors import CheckpointError, CompileError
