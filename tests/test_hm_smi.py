@@ -61,12 +61,13 @@ def test_one_device_alone_and_one_that_is_not_there(two_devices, capsys):
     assert "error: device 1048575 does not exist" in capsys.readouterr().err
 
 
-def test_memory_in_use_is_not_free(add_model, two_devices, capsys):
-    module = rt.load(add_model, rt.Option(FIRST))
+def test_memory_in_use_is_not_free(write_add, two_devices, capsys):
+    module = rt.load(write_add((1024, 1024)), rt.Option(FIRST))  # inputs and outputs of 4 MB
     assert main(["-d", str(FIRST)]) == 0
     device = parsed(capsys.readouterr().out)[FIRST]
     used = 16 * 1024 - float(device["DDR_Memory_Free"].removesuffix("MB"))
     assert used == pytest.approx(rt_used(FIRST), abs=0.11)  # printed in tenths
+    assert used > 8
     assert module.get_num_inputs() > 0
 
 

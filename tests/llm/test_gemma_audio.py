@@ -72,6 +72,7 @@ def attention_mask(sounding, left, right):
         {},
         {"use_clipped_linears": False, "attention_logit_cap": 2.0},
         {"attention_context_right": 4, "attention_context_left": 7, "conv_kernel_size": 3, "residual_weight": 0.25},
+        {"rms_norm_eps": 0.1},
     ],
 )
 def test_the_encoder_agrees_with_transformers(tmp_path, sound):

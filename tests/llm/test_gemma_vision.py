@@ -118,6 +118,8 @@ def test_images_of_one_size(tmp_path, asked, grid, kernel):
     assert (made["image_position_ids"][:, count:] == -1).all()
     assert tower.get_num_inputs() == 1
     assert tower.get_input_info("pixel_values").shape == (1, count, 192)
+    said = json.loads(tower.get_custom_msg())
+    assert (said["patches"], said["tokens"]) == (count, count // kernel**2)
     tower.set_input("pixel_values", made["pixel_values"][:, :count])
     tower.run(sync=True)
     got = tower.get_output("image_embeds").numpy()

@@ -185,6 +185,7 @@ def test_without_tensors_sizes_are_those_that_the_config_names(tmp_path):
     draw = action_tensors(policy, shapes(ACTIONS, 1024), 0)
     assert draw("action_in_proj.weight").shape == (1024, ACTIONS)
     assert draw("time_mlp_in.bias").shape == (1024,)
+    assert read_policy({**CONFIG, "input_features": {}, "empty_cameras": 0}, None).views == 3
 
 
 @pytest.mark.parametrize(
@@ -206,3 +207,31 @@ def test_what_does_not_fit_is_refused(oracle, checkpoint, tmp_path, changes, opt
     with pytest.raises(CompileError, match=message):
         compile_checkpoint(CompileOptions(checkpoint=folder, output=tmp_path / "out", quant="float32", **options))
     assert not (tmp_path / "out").exists()
+
+
+EXPERT, FC = "gemma_expert.model.layers", "vision_tower.encoder.layers.0.mlp.fc"
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            (f"{EXPERT}.1.", "gone."),
+            "the expert has 1 layers with heads of 16, .* 2 with heads of 16",
+        ),
+        (
+            (f"{EXPERT}.", "gone."),
+            r"has no tensors model\..*\.gemma_expert\.model\.layers\.\*, those",
+        ),
+        ((f"{FC}1.weight", f"{FC}1.bias"), r"fc1\.weight' has shape \[100\], expected 2 axes"),
+        ((f"{FC}1.weight", f"{FC}2.weight"), "the vision tower's rows of 100 are no multiple of its 16 heads"),
+    ],
+)
+def test_tensors_that_do_not_fit_together_are_refused(oracle, tmp_path, names, message):
+    def exchanged(name):
+        one, other = names if names[0] in name else names[::-1]
+        return name.replace(one, other)
+
+    folder = oracle.save(tmp_path / "hf", exchanged)
+    with pytest.raises(CompileError, match=message):
+        compile_checkpoint(CompileOptions(checkpoint=folder, output=tmp_path / "out", quant="float32"))
