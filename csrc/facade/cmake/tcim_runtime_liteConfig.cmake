@@ -1,5 +1,5 @@
-# find_package(tcim_runtime_lite) -> tcim::tcim_runtime_lite; tcim::tcim_runtime_c_api for tcim_c_api.h, tcim::hal_xh2a for
-# hm_sys.h. Every path is relative to this file: the folder that holds include/, lib/ and hal/ may be moved.
+# find_package(tcim_runtime_lite) -> tcim::tcim_runtime_lite; tcim::tcim_runtime_c_api for tcim_c_api.h, tcim::hal_xh2a
+# for hm_sys.h. Every path is relative to this file: the folder that holds include/, lib/ and hal/ may be moved.
 get_filename_component(_tcim_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 if(NOT TARGET tcim::tcim_runtime_lite)
   add_library(tcim::tcim_runtime_lite SHARED IMPORTED)

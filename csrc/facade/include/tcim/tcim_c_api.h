@@ -9,7 +9,7 @@
  *   TCIM_LITE_LOG), and tcim_get_last_error returns it.
  * - A handle that is NULL, was destroyed, or is of another kind fails with TCIM_INVALID_ARGUMENT.
  * - Each handle that a call returns is the caller's to destroy, in any order: what it stands for lives as long as
- * others need it. To destroy NULL does nothing; a handle that was destroyed is reported, and nothing else happens.
+ *   others need it. To destroy NULL does nothing; a handle that was destroyed is reported, and nothing else happens.
  * - Threads may call any function at once; if two change one object (an option, the model of a module), lock it.
  */
 #ifndef TCIM_C_API_H /* as in the vendor's, so that a program gets one of the two */
