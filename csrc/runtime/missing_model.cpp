@@ -142,7 +142,9 @@ std::string what_to_do(const std::string& path, const std::string& folder) {
   const auto wanted = part_of_package(stem);
   const auto out = shell_word(folder), name = shell_word(wanted ? wanted->package : stem);
   const bool may_be = !several || (wanted && wanted->shared && !is_fixed);
-  if (!is_model || !may_be || !out || !name) return "check the path";
+  const bool allowed =
+      !wanted || (!wanted->package.starts_with('.') && wanted->package.find('\\') == std::string_view::npos);
+  if (!is_model || !may_be || !out || !name || !allowed) return "check the path";
   const std::string make = "check the path, or make it: tcim-lite compile ";
   if (is_fixed) return concat(make, "CHECKPOINT -o ", *out);
   return concat(make, wanted ? "CHECKPOINT" : "NETWORK.onnx", " -o ", *out, " --name ", *name,

@@ -91,6 +91,7 @@ def test_what_the_folder_has_is_named(tmp_path, monkeypatch):
     "name",
     [
         *("_decode.hmm", "a'b_decode.hmm", "a\nb.hmm", "-x_decode.hmm", "model.gguf"),
+        *(".a_decode.hmm", "a\\b_visual.hmm"),  # --name takes none of these
         *("a.hmms", "a_visual.hmms", "a_decode_part0.hmms", "gemma_2b_prefill.hmms"),  # of one device alone
     ],
 )
