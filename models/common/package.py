@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import filecmp
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from tcim_lite.hmm import read
 
 from .errors import CompileError
 
@@ -140,6 +143,17 @@ def _check_foreign(output: Path, staging: Path) -> None:
             )
 
 
+def checkpoint_of(graph: Path) -> str | None:
+    """Returns the kind of the checkpoint that a graph was compiled from; None of a network, or of no graph at all."""
+    try:
+        message = json.loads(read(graph).custom_msg) if graph.is_file() else {}
+    except (OSError, ValueError):
+        return None
+    # In that of a network, a key is the name of an input, which has an object.
+    found = message.get("model_type") if isinstance(message, dict) else None
+    return found if isinstance(found, str) else None
+
+
 def _check_embedding(output: Path, staging: Path, owned: re.Pattern[str]) -> None:
     """Refuses to replace the embedding of another package: its graphs would run on with the rows of this one."""
     table = EMBEDDING.with_suffix(".bin")
@@ -147,6 +161,7 @@ def _check_embedding(output: Path, staging: Path, owned: re.Pattern[str]) -> Non
         return
     others = {name for path in output.iterdir() if _PREFILL.search(name := path.name) and not owned.fullmatch(name)}
     others -= {path.name for path in staging.iterdir()}
+    others = {name for name in others if checkpoint_of(output / name) is not None}
     same = (staging / table).is_file() and (not others or filecmp.cmp(staging / table, output / table, shallow=False))
     if others and not same:
         raise CompileError(

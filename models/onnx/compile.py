@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcim_lite.hmm import model_bytes, write_model
-from tcim_lite.hmm import read as read_model
 
 from ..common.errors import CompileError
-from ..common.package import staged_package
+from ..common.package import checkpoint_of, staged_package
 from ..common.profiles import Profile, profile_for
 from .cut import Cut, cut_of
 from .deciding import Deciding, deciding_inputs
@@ -146,12 +145,7 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
 
 def _check_place(path: Path) -> None:
     """Refuses to replace a graph that was compiled from a checkpoint: its package would go on with another one."""
-    try:
-        message = json.loads(read_model(path).custom_msg) if path.is_file() else {}
-    except (OSError, ValueError):
-        return  # no model that anything runs
-    # In that of a network, a key is the name of an input, which has an object.
-    if isinstance(message, dict) and isinstance(model := message.get("model_type"), str):
+    if (model := checkpoint_of(path)) is not None:
         raise CompileError(
             f"{path} is a graph of a package compiled from a checkpoint of {model}, and the network would replace it; "
             "give another --name, or write to a folder of its own"

@@ -99,8 +99,9 @@ def test_a_network_does_not_replace_a_graph_of_a_package(demo_package, tmp_path)
             compile_onnx(OnnxOptions(model=path, output=out, name=f"{name}_{stage}"))
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
     (out / "broken.hmm").write_bytes(b"no model")
-    for network in ("broken", f"{name}_visual", f"{name}_visual"):  # its vision network, also compiled again
+    for network in ("broken", f"{name}_visual", f"{name}_visual", "a_prefill"):  # its vision network, also again
         assert compile_onnx(OnnxOptions(model=path, output=out, name=network)).path.stat().st_size > 100
+    compile_package(DEMO_CHECKPOINT, out, name=name, quant="float32")  # has another embedding, for no other package
 
 
 def test_files_that_no_longer_fit_go_from_the_root_as_well(tmp_path):
