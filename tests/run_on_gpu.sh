@@ -39,7 +39,7 @@ for tier in full llm; do
     --waivers tests/cuda/waivers.txt --report "$out/conformance-$tier"
 done
 start in_place env -C tests TCIM_LITE_DEVICE=cuda python3 -P -m pytest -q -p no:cacheprovider \
-  onnx/test_in_place.py test_runtime_linear_attention.py
+  onnx/test_in_place.py test_runtime_linear_attention.py test_runtime_delta_rule.py
 start networks python3 -P tests/cuda/check_networks.py
 start towers python3 -P tests/cuda/check_towers.py "$out"
 start speech python3 -P tests/cuda/check_speech.py "$out"

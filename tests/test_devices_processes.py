@@ -1,7 +1,6 @@
 """What processes tell `tcim-lite smi` about their use of devices (C-20)."""
 
 import gc
-import json
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import warm_python
+from device_usage import lines_of, smi, usage_links
 
 import tcim_lite.runtime as rt
 from tcim_lite import _core
@@ -64,23 +64,6 @@ def start(add_model):
     for popen in processes:
         with popen:
             popen.kill()
-
-
-def smi(**environment):
-    """What `tcim-lite smi --json` prints in a process of its own."""
-    done = warm_python.run("-m", "tcim_lite.cli", "smi", "--json", timeout=60, env={**os.environ, **environment})
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def lines_of(pid):
-    return [line for line in smi()["processes"] if line["pid"] == pid]
-
-
-def usage_links(pid):
-    """The descriptors that smi looks for."""
-    links = [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
-    return [link for link in links if os.path.lexists(link) and "memfd:tcim_lite" in os.readlink(link)]
 
 
 def test_a_process_appears_when_it_first_uses_a_device(start):

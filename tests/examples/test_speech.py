@@ -29,7 +29,7 @@ FRAMES, LIMIT = 300, 14
 def made(tmp_path_factory):
     """A model of transformers, its tokenizer and its package in float32."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "llm"))
-    from test_speech import random_model
+    from whisper_models import random_model
 
     folder = tmp_path_factory.mktemp("speech")
     tokenizer = tokenizers.Tokenizer.from_file(str(DEMO_CHECKPOINT / "tokenizer.json"))

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import warnings
-
 import numpy as np
 import pytest
 import warm_python
 
 import tcim_lite.runtime as rt
 from tcim_lite.llm import Package, load_pair
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers.models.qwen3_omni_moe", reason="the oracle has no Qwen3-Omni")
-from qwen3_omni_checkpoint import (
-    ACCEPTED,
-    GROUPS,
-    IMAGE,
-    PREDICTOR,
-    SOUND,
-    TALKER,
-    TEXT,
-    VISION,
-    random_omni,
-)
+from qwen3_omni_checkpoint import GROUPS, PREDICTOR, TALKER, TEXT, random_omni
+from qwen3_omni_package import CHUNK, NAME, compiled, names, prompted, results
 from test_oracle import assert_close, logit_bound
 
-NAME = "omni"
-CHUNK, ROWS, SIDE = 32, 128, 64
 # The bound of docs/numerics.md for float32; of codes that of the encoder of Qwen3-ASR. In float16 all but the hidden
 # states behind experts are within half of this.
 QUANTS = [("float32", None), ("float16", 1e-2), ("w8a8h1_sefp", 0.1)]
-CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +33,6 @@ def folder(model, tmp_path_factory):
     return path
 
 
-def compiled(checkpoint, output, **options):
-    sizes = {"name": NAME, "prefill_length": CHUNK, "context_length": ROWS, "vision": f"{SIDE}x{SIDE}"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", ".*no tokenizer")
-        compile_checkpoint(CompileOptions(checkpoint=checkpoint, output=output, **{**sizes, **options}))
-    return output
-
-
 @pytest.fixture(scope="module", params=QUANTS, ids=[quant for quant, _ in QUANTS])
 def package(request, folder, tmp_path_factory):
     """A package, and the bound that its results keep."""
@@ -68,54 +42,7 @@ def package(request, folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def prompt(model):
-    """Tokens with an image and a sound, and what the thinker makes of them."""
-    rng = np.random.default_rng(3)
-    pixels = rng.integers(0, 256, (1, 3, 2, SIDE, SIDE)).astype(np.float32)
-    pixels[:, :, 1] = pixels[:, :, 0]
-    mean, deviation = (np.array(numbers, np.float32).reshape(1, 3, 1, 1, 1) for numbers in CLIP)
-    sound = rng.standard_normal((20, 163)).astype(np.float32)
-    tokens = [*rng.integers(0, 300, 5), *[IMAGE] * 16, *rng.integers(0, 300, 3), *[SOUND] * 21]
-    ids = torch.tensor([[*tokens, *rng.integers(0, 300, 17)]])
-    thinker = model.thinker.model
-    with torch.no_grad():
-        grid = torch.tensor([[1, SIDE // 8, SIDE // 8]])
-        seen = thinker.visual(patches_of((pixels / 255 - mean) / deviation), grid)
-        heard = thinker.audio_tower(torch.tensor(sound), torch.tensor([163])).last_hidden_state
-        rows = thinker.get_input_embeddings()(ids)[0]
-        rows[ids[0] == IMAGE], rows[ids[0] == SOUND] = seen.pooler_output, heard
-        out = thinker.language_model(
-            inputs_embeds=rows[None],
-            visual_pos_masks=ids == IMAGE,
-            deepstack_visual_embeds=seen.deepstack_features,
-            output_hidden_states=True,
-        )
-        logits = model.thinker.lm_head(out.last_hidden_state)[0]
-    return {
-        "pixels": pixels,
-        "sound": sound,
-        "image": ids[0].numpy() == IMAGE,
-        "seen": [each.numpy() for each in (seen.pooler_output, *seen.deepstack_features)],
-        "heard": heard.numpy(),
-        "rows": rows.numpy(),
-        "hidden": out.hidden_states[ACCEPTED][0].numpy(),
-        "logits": logits.numpy(),
-    }
-
-
-def patches_of(frames: np.ndarray) -> torch.Tensor:
-    """[1, 3, 2, H, W] as the rows of the processor: patches of a token one after the other."""
-    side, merge = VISION["patch_size"], 2
-    rows, columns = (extent // (side * merge) for extent in frames.shape[3:])
-    cut = frames[0].reshape(3, 2, rows, merge, side, columns, merge, side)
-    return torch.tensor(cut.transpose(2, 5, 3, 6, 0, 1, 4, 7).reshape(rows * columns * merge**2, -1).copy())
-
-
-def names(module) -> list[str]:
-    return [module.get_input_name(index) for index in range(module.get_num_inputs())]
-
-
-def results(module) -> list[np.ndarray]:
-    return [module.get_output(module.get_output_name(at)).numpy() for at in range(module.get_num_outputs())]
+    return prompted(model)
 
 
 def test_the_image(package, prompt):
@@ -336,55 +263,3 @@ def test_a_thinker_alone_has_no_voice(tmp_path):
     }
     module = rt.load(output / f"{NAME}_decode.hmm")
     assert module.get_num_outputs() == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"accept_hidden_layer": 5}, "accept_hidden_layer=5 must be below the 5 layers"),
-        ({"num_code_groups": 6}, "num_code_groups is 6 in talker_config and 5 in its code_predictor_config"),
-        ({"thinker_hidden_size": 128}, "talker.hidden_projection.linear_fc1.weight"),
-        ({"text_config": None}, "text_config must be an object, got None"),
-        ({"code_predictor_config": {**PREDICTOR, "hidden_size": 192}}, "hidden_size is 128 in text_config"),
-    ],
-)
-def test_voices_that_do_not_fit_are_refused(folder, tmp_path, changes, message):
-    config = json.loads((folder / "config.json").read_text())
-    config["talker_config"] |= changes
-    copy = tmp_path / "in"
-    copy.mkdir()
-    (copy / "config.json").write_text(json.dumps(config))
-    (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
-    with pytest.raises(CompileError, match=message):
-        compiled(copy, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("part", "changes", "message"),
-    [
-        ("audio_config", {"n_window": 4, "n_window_infer": 8}, "n_window=4 makes one row, expected 5 or more"),
-        ("code2wav_config", {"upsampling_ratios": [2, 0]}, r"upsampling_ratios=\[2, 0\] is not supported by the codec"),
-    ],
-)
-def test_sounds_that_cannot_be_are_refused(folder, tmp_path, part, changes, message):
-    config = json.loads((folder / "config.json").read_text())
-    (config if part in config else config["thinker_config"])[part] |= changes
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "model.safetensors").symlink_to(folder / "model.safetensors")
-    with pytest.raises(CompileError, match=message):
-        compiled(tmp_path, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pipeline": 2}, "--pipeline 2: graphs of this Qwen3-Omni also return hidden states of a layer"),
-        ({"audio_frames": 100}, "--audio-frames is for Gemma 4, GLM-ASR and Qwen3-ASR"),
-        ({"batch": 2}, "--batch 2: the vendor has no graph of several slots with positions along time"),
-    ],
-)
-def test_what_its_graphs_do_not_have_is_refused(folder, tmp_path, options, message):
-    with pytest.raises(CompileError, match=message):
-        compiled(folder, tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists()

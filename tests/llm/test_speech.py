@@ -9,69 +9,19 @@ import numpy as np
 import pytest
 from isas import printed_by_isa
 from speech_host import answered, example
+from whisper_models import SIZES, bound, compiled, random_model, sound
 
 import tcim_lite.runtime as rt
 from tcim_lite.bench import measure_network, measure_package, model_package
 from tcim_lite.errors import ArgumentError, UnsupportedError
 from tcim_lite.hmm import read
-from tcim_lite.llm import Package
-from tcim_lite.models.common.errors import CompileError, CompileWarning
-from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 
-SIZES = {
-    "even": {
-        "d_model": 128,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2,
-        "encoder_ffn_dim": 256,
-        "decoder_ffn_dim": 256,
-        "vocab_size": 320,
-        "max_source_positions": 50,
-        "max_target_positions": 64,
-    },
-    "odd": {
-        "d_model": 30,
-        "encoder_layers": 1,
-        "decoder_layers": 3,
-        "encoder_attention_heads": 5,
-        "decoder_attention_heads": 3,
-        "encoder_ffn_dim": 47,
-        "decoder_ffn_dim": 59,
-        "vocab_size": 131,
-        "num_mel_bins": 13,
-        "max_source_positions": 37,
-        "max_target_positions": 29,
-        "tie_word_embeddings": False,
-    },
-}
-SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
 # Least cosine of all logits; their float32 bound is that of docs/numerics.md section 9.
 COSINES = {"float16": 0.99999, "w8a8h1_sefp": 0.999, "w4a8h0_ssfp": 0.97, "mxfp4a8": 0.95}
-
-
-def random_model(**sizes):
-    torch.manual_seed(3)
-    config = transformers.WhisperConfig(**{**SIZES["even"], **sizes}, **SPECIAL, attn_implementation="eager")
-    model = transformers.WhisperForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        for name, tensor in model.named_parameters():
-            tensor.normal_(std=0.1)
-            if "norm.weight" in name:
-                tensor += 1
-            tensor.copy_(tensor.half())
-    return model
-
-
-def compiled(checkpoint: Path, out: Path, **options) -> Package:
-    with pytest.warns(CompileWarning, match="no tokenizer"):
-        compile_checkpoint(CompileOptions(checkpoint=checkpoint, output=out, **options))
-    return Package.open(out)
 
 
 @pytest.fixture(scope="module", params=SIZES)
@@ -89,11 +39,6 @@ def even(tmp_path_factory):
     return model, folder
 
 
-def sound(config) -> np.ndarray:
-    shape = (1, config.num_mel_bins, 2 * config.max_source_positions)
-    return np.random.default_rng(5).standard_normal(shape).astype(np.float16).astype(np.float32)
-
-
 def expected(model, features: np.ndarray, tokens: list[int]) -> tuple[list[np.ndarray], np.ndarray]:
     with torch.no_grad():
         given = torch.tensor(features)
@@ -105,12 +50,6 @@ def expected(model, features: np.ndarray, tokens: list[int]) -> tuple[list[np.nd
                 sounds.append(heads.transpose(1, 2).numpy())
         logits = model(input_features=given, decoder_input_ids=torch.tensor([tokens])).logits
     return sounds, logits[0].numpy()
-
-
-def bound(config) -> float:
-    """Of float32 graphs, as in test_oracle.py; two norms and three sums more a layer are within its factor."""
-    widest = max(config.encoder_ffn_dim, config.decoder_ffn_dim, config.d_model)
-    return 64 * 2**-24 * (widest * (config.encoder_layers + config.decoder_layers)) ** 0.5
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -226,53 +165,10 @@ def test_bits_do_not_depend_on_instruction_sets_or_threads(even, tmp_path, quant
     assert len(printed_by_isa(_BITS, here.parent, here, tmp_path / "out", tmp_path / "features.npy")) == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"activation_function": "relu"}, "activation_function='relu' is not supported; Whisper is compiled"),
-        ({"scale_embedding": True}, "scale_embedding=True is not supported"),
-        ({"decoder_attention_heads": 3}, "d_model=128 is not a multiple of decoder_attention_heads=3"),
-        ({"vocab_size": None}, "config.json has no 'vocab_size'"),
-        ({"vocab_size": 321}, r"'model.decoder.embed_tokens.weight'.* has shape \[320, 128\], expected \[321, 128\]"),
-        ({"encoder_layers": 3}, "model.encoder.layers.2.self_attn_layer_norm.weight"),
-        ({"architectures": ["WhisperForAudioClassification"]}, "this compiler takes WhisperForConditionalGeneration"),
-    ],
-)
-def test_configs_that_do_not_fit_are_refused(even, tmp_path, changes, message):
-    _, folder = even
-    config = json.loads((folder / "config.json").read_text())
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    (copy / "config.json").write_text(json.dumps(config | changes))
-    (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
-    with pytest.raises(CompileError, match=message):
-        compile_checkpoint(CompileOptions(checkpoint=copy, output=tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"prefill_length": 8}, "--prefill-length: the graphs of Whisper are those of the vendor"),
-        ({"batch": 2}, "--batch"),
-        ({"ndevice": 2, "single_device": False}, "--(ndevice|no-single-device)"),
-        ({"draft_layers": 1}, "--draft-layers"),
-    ],
-)
-def test_options_of_language_models_are_refused(even, tmp_path, options, message):
-    with pytest.raises(CompileError, match=message):
-        compile_checkpoint(CompileOptions(checkpoint=even[1], output=tmp_path / "out", **options))
-
-
 @pytest.mark.parametrize("rows", [4, 100])
 def test_caches_may_be_shorter_than_a_chunk_of_language_models(even, tmp_path, rows):
     model = example("speech_recognition").SpeechModel(compiled(even[1], tmp_path, context_length=rows))
     assert model.rows == rows
-
-
-def test_caches_shorter_than_the_prompt_are_refused(even, tmp_path):
-    with pytest.raises(CompileError, match="--context-length 3: expected at least 4, the tokens of Whisper's prefill"):
-        compile_checkpoint(CompileOptions(checkpoint=even[1], output=tmp_path, context_length=3))
 
 
 def test_graphs_of_another_model_of_the_name_go(even, tmp_path):
@@ -291,26 +187,6 @@ def test_graphs_of_another_model_of_the_name_go(even, tmp_path):
     compiled(even[1], tmp_path, name="a")
     ours = {"a_encode.hmm", "a_encode_keys_first.hmm", "a_prefill.hmm", "a_decode.hmm", "a.hmw"}
     assert {path.name for path in tmp_path.glob("*.hm[mw]")} == ours | {"b_verify.hmm", "ab.hmw"}
-
-
-@pytest.mark.parametrize(
-    ("file", "name", "other"),
-    [
-        ("a_encode_decode.hmm", "a", "a_encode"),
-        ("a_encoder_decode.hmm", "a", "a_encoder"),
-        ("a_audio_decode.hmm", "a", "a_audio"),
-        ("a_visual_prefill.hmm", "a", "a_visual"),
-        ("a_encode.hmm", "a_encode", "a"),
-        ("a_audio.hmm", "a_audio", "a"),
-        ("a_visual_m96.hmm", "a_visual", "a"),
-    ],
-)
-def test_a_package_whose_files_would_be_mixed_up_is_refused(even, tmp_path, file, name, other):
-    (tmp_path / file).touch()
-    options = CompileOptions(checkpoint=even[1], output=tmp_path, name=name)
-    with pytest.raises(CompileError, match=f"holds a package '{other}',"):
-        compile_checkpoint(options)
-    assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
 def test_features_of_another_length_are_refused(even, tmp_path):

@@ -7,7 +7,8 @@ import pytest
 from speech_host import PROMPT, example
 
 pytest.importorskip("torch", reason="the oracle")
-from test_speech import bound, compiled, random_model, sound, torch
+import torch
+from whisper_models import bound, compiled, random_model, sound
 
 pytestmark = pytest.mark.oracle
 

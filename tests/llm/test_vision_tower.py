@@ -12,28 +12,18 @@ import pytest
 
 pytestmark = pytest.mark.oracle
 pytest.importorskip("transformers", reason="the oracle")
-
 import torch
 from isas import printed_by_isa
-from vision_language import TOWERS, features_of, patches_for, random_model
+from tower_features import GEARS, GLM_CODES, LIMITS, Exported, ends, expected, image, sizes
+from vision_language import TOWERS, random_model
 
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
 from tcim_lite.image_grid import windows_of
 from tcim_lite.llm.vision import VisionTower, patches_of
-from tcim_lite.models.families import FAMILIES
 
-# Largest difference of a feature over the largest feature: fp32 sums in another order; roundings to fp16, and of codes,
-# over four layers. And the least cosine.
-LIMITS = {"float32": (4e-6, 1 - 1e-10), "float16": (4e-3, 1 - 1e-6), "w8a8h1_sefp": (0.05, 0.9995)}
-# Codes cost a Linear 1.2% of the norm of its results, or 2% where few inputs are large, and squares of errors add up.
-# Layers leave 0.6%, because residuals pass them by. Two Linears follow in mergers of Qwen; in that of GLM-OCR three, a
-# product, whose factors both err, and one with few large inputs: sqrt(2 * (0.6^2 + 3 * 1.2^2) + 2^2) = 3.7%. A cosine
-# of 0.999 stands for 4.5%, and one of 0.9995 for 3.2%; the largest difference is 1.6 times as much in both.
-GLM_CODES = (0.072, 0.999)
 # Sides that are no whole windows, whole ones, and one token.
 SIZES = [(80, 112), (64, 96), (16, 16)]
-GEARS = "6,24,35"
 QWEN = [family for family in TOWERS if family.startswith("qwen")]
 
 
@@ -61,31 +51,6 @@ def compiled(checkpoint, tmp_path_factory):
         return made[options]
 
     return make
-
-
-def expected(model, pixels: np.ndarray) -> list[np.ndarray]:
-    """Features of an image, of transformers."""
-    patches, grid = patches_for(model, pixels)
-    return [part.numpy() for part in features_of(model, patches, [grid])]
-
-
-def image(height: int, width: int) -> np.ndarray:
-    return np.random.default_rng(1).uniform(-1, 1, (3, height, width)).astype(np.float16)
-
-
-def sizes(family: str, height: int, width: int) -> tuple[str, str]:
-    return "--vision", GEARS if family == "qwen3_5" else f"{height}x{width}"
-
-
-def ends(family: str) -> list[str]:
-    """Of the graphs for images of 80 x 112."""
-    known = {
-        "qwen2_vl": ["_80x112"],
-        "paddleocr_vl": ["_112x80"],  # the width first, as in the next
-        "glm_ocr": ["_112x80x2"],
-        "qwen3_5": [f"_m{gear}" for gear in GEARS.split(",")],
-    }
-    return known.get(family, [""])
 
 
 @pytest.mark.parametrize("quant", LIMITS)
@@ -153,17 +118,6 @@ def test_inputs_and_outputs_are_those_of_the_vendor(checkpoint, compiled):
         }[family]
     )
     assert json.loads(module.get_custom_msg())["quant"] == "float16"  # that of the body, where it is float
-
-
-class Exported(torch.nn.Module):
-    """A tower for the patches of one image, as torch's older exporter takes it."""
-
-    def __init__(self, visual: torch.nn.Module, rows: int, columns: int):
-        super().__init__()
-        self.visual, self.grid = visual, torch.tensor([[1, rows, columns]])
-
-    def forward(self, patches: torch.Tensor) -> torch.Tensor:
-        return self.visual(patches, grid_thw=self.grid, return_dict=True).pooler_output
 
 
 @pytest.mark.parametrize("checkpoint", QWEN, indirect=True, scope="module")
@@ -310,87 +264,6 @@ def test_a_vision_graph_belongs_to_its_package(checkpoint, compiled, tmp_path):
         VisionTower(tmp_path, family)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--vision", "448"], "--vision 448: expected height x width"),
-        (["--vision", "40x64"], "--vision 40x64: both sides must be multiples of 16, the side of a token"),
-        (["--vision", "0x16"], "both sides must be multiples of 16"),
-        (["--vision", "9600x9600"], "makes 1440000 patches, expected 1 to 65536"),
-        (["--vision", "--vision-mask"], "--vision-mask: the graphs of this tower take no mask of windows"),
-        (["--vision", "--vision-quant", "w4a8h0_ssfp"], "choose from w8a8h1_sefp, float16, float32"),
-        (["--vision-mask"], "--vision-mask is for the graph of a vision tower; give --vision as well"),
-        (["--vision-quant", "float16"], "--vision-quant is for the graph of a vision tower"),
-    ],
-)
-def test_what_cannot_be_is_refused(tmp_path, capsys, options, message):
-    config = {**FAMILIES["qwen3_vl"].tiny_config, "vision_config": FAMILIES["qwen3_vl"].vision.tiny}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert main(["compile", str(tmp_path), "--random-weights", "-o", str(tmp_path / "out"), *options, "-q"]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("family", "changes", "message"),
-    [
-        ("qwen3_vl", None, "config.json has no vision_config"),
-        ("qwen3_vl", 3, "vision_config must be an object, got 3"),
-        ("qwen3_vl", {"depth": None}, "depth"),
-        ("qwen3_vl", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; the vision tower of Qwen3-VL dense"),
-        ("qwen3_vl", {"in_channels": 1}, "in_channels=1 is not supported"),
-        ("qwen3_vl", {"num_heads": 3}, "makes heads of 21.3333 with num_heads=3, expected a multiple of 4"),
-        ("qwen3_vl", {"out_hidden_size": 64}, "out_hidden_size=64, but the language model's hidden_size is 192"),
-        ("qwen3_vl", {"num_position_embeddings": 65}, "num_position_embeddings=65 is no square"),
-        ("qwen3_vl", {"deepstack_visual_indexes": [0, 2, 1]}, "must name layers in order, got [0, 2, 1]"),
-        ("qwen3_vl", {"deepstack_visual_indexes": [0, 1, 4]}, "deepstack_visual_indexes names layer 4, of 4"),
-        ("qwen3_vl", {"deepstack_visual_indexes": [0, 1]}, "names 2 layers, but 3 layers of the language model"),
-        ("qwen3_vl", {"rope_parameters": [1]}, "rope_parameters must be an object, got [1]"),
-        ("qwen2_5_vl", {"fullatt_block_indexes": [-1]}, "fullatt_block_indexes must be a list of layers"),
-        ("paddleocr_vl", {"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05 is not supported; the vision tower of Paddle"),
-        ("paddleocr_vl", {"image_size": 5}, "num_position_embeddings must be a positive integer, got 0"),
-        ("qwen3", {}, "--vision: Qwen3 dense has no vision tower"),
-    ],
-)
-def test_towers_that_cannot_be_are_refused(tmp_path, capsys, family, changes, message):
-    record = FAMILIES[family]
-    tiny = record.vision.tiny | changes if record.vision and isinstance(changes, dict) else changes
-    (tmp_path / "config.json").write_text(json.dumps(record.tiny_config | ({"vision_config": tiny} if tiny else {})))
-    asked = ["compile", str(tmp_path), "--random-weights", "-o", str(tmp_path / "out"), "--vision", "-q"]
-    assert main(asked) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ("4 by 4", "give their numbers, such as --vision 96,196"),
-        ("0", "makes 0 patches"),
-        ("4x4x4", "expected height x width of the images in pixels"),
-        ("445x448", "both sides must be multiples of 16"),
-    ],
-)
-def test_gears_that_cannot_be_are_refused(tmp_path, capsys, asked, message):
-    record = FAMILIES["qwen3_5"]
-    (tmp_path / "config.json").write_text(json.dumps({**record.tiny_config, "vision_config": record.vision.tiny}))
-    out = ["-o", str(tmp_path / "out"), "-q"]
-    assert main(["compile", str(tmp_path), "--random-weights", "--vision", asked, *out]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_language_model_alone_has_no_tower(checkpoint, tmp_path, capsys):
-    from safetensors.numpy import load_file, save_file
-
-    family, _, folder = checkpoint
-    shutil.copytree(folder, tmp_path / "hf")
-    path = tmp_path / "hf" / "model.safetensors"
-    save_file({name: values for name, values in load_file(path).items() if "visual" not in name}, path)
-    asked = sizes(family, 64, 96)
-    assert main(["compile", str(tmp_path / "hf"), "-o", str(tmp_path / "out"), *asked, "-q"]) == 2
-    message = "has no tensors model.visual.*, visual.* or thinker.visual.*; expected the checkpoint of the whole"
-    assert message in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("checkpoint", ["paddleocr_vl"], indirect=True, scope="module")
 def test_tensors_may_have_the_names_of_modules(checkpoint, compiled, tmp_path):
     """As of transformers' own modules, instead of those of released checkpoints, which transformers writes too."""
@@ -408,18 +281,3 @@ def test_tensors_may_have_the_names_of_modules(checkpoint, compiled, tmp_path):
     assert main(["compile", str(path.parent), "-o", str(tmp_path / "out"), "--name", "tiny", *asked, "-q"]) == 0
     for weights in ("tiny.hmw", "tiny_visual.hmw"):
         assert (tmp_path / "out" / weights).read_bytes() == (compiled("--vision", "64x96") / weights).read_bytes()
-
-
-@pytest.mark.parametrize("size", [(1, 6), (6, 1)])
-def test_gears_of_other_merges_turn_the_longest_image(tmp_path, size):
-    """Their tables of rotations reach to its last patch, so a gear sees what a larger one sees."""
-    family = FAMILIES["qwen3_5"]
-    config = {**family.tiny_config, "vision_config": {**family.vision.tiny, "spatial_merge_size": 3}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    options = ("--random-weights", "--quant", "float32", "--prefill-length", "8", "--context-length", "16", "-q")
-    found = []
-    for gear in ("6", "30"):
-        assert main(["compile", str(tmp_path), "-o", str(tmp_path / gear), "--vision", gear, *options]) == 0
-        tower = VisionTower(tmp_path / gear, "qwen3_5")
-        found += tower.see(image(*(side * tower.cell for side in size)))
-    assert np.abs(found[0] - found[1]).max() <= 1e-5 * np.abs(found[1]).max()

@@ -109,3 +109,19 @@ def run_there():
         return dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
     return run
+
+
+@pytest.fixture
+def of_integers(make_model):
+    """A model whose inputs "n" and "mask" are integers; make_model makes inputs of floats."""
+
+    def make(nodes, inputs, outputs, constants, dtype="int64"):
+        from onnx import TensorProto
+
+        model = make_model(nodes, inputs, outputs, constants)
+        for info in model.graph.input:
+            if info.name in ("n", "mask"):
+                info.type.tensor_type.elem_type = TensorProto.DataType.Value(dtype.upper())
+        return model
+
+    return make

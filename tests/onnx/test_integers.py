@@ -4,36 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from integer_casts import BOOL, FLOAT, INT, NUMBERS
 
 from tcim_lite import hmm
 from tcim_lite.errors import HmmFormatError, TcimError
 from tcim_lite.models.onnx import onnx_bytes
 from tcim_lite.runtime import Module
-
-FLOAT, BOOL = {"to": 1}, {"to": 9}
-# Around what float16 and float32 hold exactly, and the ends of int32.
-NUMBERS = np.array(
-    [
-        0, 1, -1, 7, 2047, 2048, 2049, 2050, 2051, -2049, 4098, 65504, 65519, 65520, -65536,
-        2**24 - 1, 2**24, 2**24 + 1, 2**24 + 3, -(2**24) - 1, 2**31 - 1, -(2**31),
-    ]
-)  # fmt: skip
-
-
-@pytest.fixture
-def of_integers(make_model):
-    """A model whose inputs "n" and "mask" are integers; make_model makes inputs of floats."""
-
-    def make(nodes, inputs, outputs, constants, dtype="int64"):
-        from onnx import TensorProto
-
-        model = make_model(nodes, inputs, outputs, constants)
-        for info in model.graph.input:
-            if info.name in ("n", "mask"):
-                info.type.tensor_type.elem_type = TensorProto.DataType.Value(dtype.upper())
-        return model
-
-    return make
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -104,7 +80,6 @@ def test_comparisons_with_a_constant_are_exact(name, quant, of_integers, run_her
     np.testing.assert_array_equal(run_here(model, {"n": x.astype(np.int32)}, quant)["y"], there)
 
 
-INT = {"to": 7}
 ROW = np.array([3, -3, 7, 1, -1, 2, 2**31 - 1, -(2**31)])
 # From "n" and "mask" int64 [4, 8] to "y", numbers of any size in "n", small ones in "mask".
 COMPUTED = {
@@ -228,51 +203,6 @@ def test_what_has_no_meaning_is_refused_by_name(name, of_integers):
         onnx_bytes(model, "float16")
 
 
-LOWEST = {"lowest": np.float32(np.finfo(np.float32).min), "one": np.float32(1), "nothing": np.float32(0)}
-# From "mask" int64 [2, 6], 1 where a token counts, to "bias" [2, 1, 1, 6], as versions of transformers export BERT.
-MASKS = {
-    "1 less the mask, times the lowest": [
-        ("Unsqueeze", ["mask", "axes"], ["m"], {}), ("Cast", ["m"], ["f"], FLOAT),
-        ("Sub", ["one", "f"], ["s"], {}), ("Mul", ["s", "lowest"], ["bias"], {}),
-    ],
-    "the lowest where a cast of that is true": [
-        ("Unsqueeze", ["mask", "axes"], ["m"], {}), ("Cast", ["m"], ["f"], FLOAT),
-        ("Sub", ["one", "f"], ["s"], {}), ("Cast", ["s"], ["b"], BOOL), ("Where", ["b", "lowest", "s"], ["bias"], {}),
-    ],
-    "the lowest where the mask is 0": [
-        ("Unsqueeze", ["mask", "axes"], ["m"], {}), ("Equal", ["m", "zero"], ["e"], {}),
-        ("Where", ["e", "lowest", "nothing"], ["bias"], {}),
-    ],
-    "0 where the elements of a mask of truths are true": [
-        ("Cast", ["mask"], ["b"], BOOL), ("Flatten", ["b"], ["flat"], {"axis": 2}),
-        ("Gather", ["flat", "places"], ["rows"], {"axis": 0}), ("Reshape", ["rows", "shape"], ["t"], {}),
-        ("Where", ["t", "nothing", "lowest"], ["bias"], {}),
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_a_mask_hides_tokens_from_attention(name, of_integers, run_here, run_there):
-    rng = np.random.default_rng(5)
-    constants = LOWEST | {"axes": np.array([1, 2]), "zero": np.array(0)}
-    constants |= {"places": np.arange(12).reshape(2, 6), "shape": np.array([2, 1, 1, 6]), "axis": np.array([1])}
-    constants["table"] = rng.normal(size=(20, 8)).astype(np.float32)
-    nodes = [
-        ("Gather", ["table", "n"], ["embedded"], {}), ("Unsqueeze", ["embedded", "axis"], ["x"], {}),
-        ("Transpose", ["x"], ["xt"], {"perm": [0, 1, 3, 2]}), ("MatMul", ["x", "xt"], ["scores"], {}),
-        *MASKS[name], ("Add", ["scores", "bias"], ["masked"], {}), ("Softmax", ["masked"], ["shares"], {"axis": -1}),
-        ("MatMul", ["shares", "x"], ["y"], {}),
-    ]  # fmt: skip
-    model = of_integers(nodes, {"n": (2, 6), "mask": (2, 6)}, ["y", "shares"], constants)
-    feeds = {"n": rng.integers(0, 20, (2, 6)), "mask": np.array([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 0, 0]])}
-    there = run_there(model, feeds)
-    assert there["shares"][1, ..., [0, 4, 5]].max() == 0
-    for quant, bound in (("float32", 1e-5), ("float16", 2e-2)):
-        here = run_here(model, {name: array.astype(np.int32) for name, array in feeds.items()}, quant)
-        assert here["shares"][1, ..., [0, 4, 5]].max() == 0
-        np.testing.assert_allclose(here["y"], there["y"], atol=bound)
-
-
 def test_a_package_converts_integers_alone():
     def load(x: hmm.Value, y: str = "float16") -> None:
         values = [x, hmm.Value("y", "intermediate", y, (2, 3)), hmm.Value("z", "intermediate", y, (2, 3))]
@@ -317,40 +247,3 @@ def test_ops_refuse_integers_that_they_do_not_compute():
         load("Add", broadcast, ("int32", "float16"))
     with pytest.raises(HmmFormatError, match=r"'b' is input int32 .*, expected float16 or float32"):
         load("Add", broadcast, ("float16", "int32"))
-
-
-def floors(divisor):
-    """A division of "n" as torch's exporter writes `//` of integers, to "r"."""
-    nodes = [
-        ("Cast", ["n"], ["f"], FLOAT),
-        ("Div", ["f", "by"], ["q"], {}),
-        ("Floor", ["q"], ["w"], {}),
-        ("Cast", ["w"], ["r"], INT),
-    ]
-    return nodes, {"by": np.float32(divisor)}
-
-
-@pytest.mark.parametrize("quant", ["float32", "float16"])
-@pytest.mark.parametrize("divisor", [1, 5, 2**20])
-def test_a_floor_division_written_with_floats_is_exact(divisor, quant, of_integers, run_here):
-    n = np.concatenate([NUMBERS[NUMBERS > -(2**31)], np.random.default_rng(6).integers(-(2**30), 2**31, 3000)])
-    nodes, constants = floors(divisor)
-    nodes += [("Equal", ["r", "wanted"], ["e"], {}), ("Cast", ["e"], ["y"], FLOAT)]
-    model = of_integers(nodes, {"n": n.shape}, ["y"], {**constants, "wanted": n // divisor})
-    assert run_here(model, {"n": n.astype(np.int32)}, quant)["y"].all()
-
-
-@pytest.mark.parametrize("divisor", [2.5, -2.0])
-def test_other_divisions_stay_what_they_are(divisor, of_integers, run_here, run_there):
-    n = np.arange(-40, 40)
-    nodes, constants = floors(divisor)
-    model = of_integers([*nodes, ("Cast", ["r"], ["y"], FLOAT)], {"n": n.shape}, ["y"], constants)
-    there = run_there(model, {"n": n})["y"]
-    np.testing.assert_array_equal(run_here(model, {"n": n.astype(np.int32)})["y"], there)
-
-
-def test_floats_are_not_divided_as_integers(make_model, run_here):
-    nodes, constants = floors(3)
-    model = make_model([*nodes, ("Cast", ["r"], ["y"], FLOAT)], {"n": (4,)}, ["y"], constants)
-    y = run_here(model, {"n": np.array([5.9, 6.1, -0.5, 8.9], np.float32)})["y"]
-    np.testing.assert_array_equal(y, [1, 2, -1, 2])

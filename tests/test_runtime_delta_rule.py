@@ -1,0 +1,128 @@
+"""The op of linear attention alone: states in place, and what does not fit is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from linear_attention_layer import HEADS, KEY_HEADS, KEYS, VALUES, WEIGHTS
+
+import tcim_lite.runtime as rt
+from tcim_lite import hmm
+from tcim_lite.errors import HmmFormatError
+from tcim_lite.hmm import Op, Role, Value
+from tcim_lite.models.graphs.builder import GraphBuilder
+
+
+def rule_graph(dtype, tokens, in_place):
+    """The delta rule alone, its state an input with an output, or a state."""
+    builder = GraphBuilder("rule", dtype, WEIGHTS)
+    q, k = (builder.input(name, (1, tokens, KEY_HEADS, KEYS)) for name in "qk")
+    v, mask = builder.input("v", (1, tokens, HEADS, VALUES)), builder.input("mask", (1, tokens))
+    a, b = (builder.input(name, (1, tokens, HEADS)) for name in "ab")
+    state = (builder.state if in_place else builder.input)("state", (1, HEADS, KEYS, VALUES))
+    y, (new_state,) = builder.delta_rule("y", (q, k, v), state, (a, b), ("rate", "bias"), mask, ["new_state"])
+    outputs = {y: Role("y")} if in_place else {y: Role("y"), new_state: Role("new_state")}
+    return builder.build(outputs)
+
+
+@pytest.mark.parametrize("tokens", [1, 20])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_state_in_place_is_that_of_an_output(tokens, dtype):
+    usual, in_place = (rt.load(hmm.model_bytes(rule_graph(dtype, tokens, kind), WEIGHTS)) for kind in (False, True))
+    random = np.random.default_rng(4)
+    assert not in_place.get_dev_input("state").numpy().any()
+    for _ in range(3):
+        for index in range(usual.get_num_inputs()):
+            name = usual.get_input_name(index)
+            if name != "state":
+                value = random.normal(0, 0.4, usual.get_input_info(name).shape).astype(dtype)
+                usual.set_input(name, value)
+                in_place.set_input(name, value)
+        usual.run(True)
+        in_place.run(True)
+        np.testing.assert_array_equal(in_place.get_output("y").numpy(), usual.get_output("y").numpy())
+        after = usual.get_output("new_state").numpy()
+        np.testing.assert_array_equal(in_place.get_dev_input("state").numpy(), after)
+        usual.set_input("state", after)
+
+
+def test_what_states_in_place_cannot_be():
+    def load(graph, change):
+        (op,) = graph.ops
+        rt.load(hmm.model_bytes(replace(graph, ops=[change(op)]), WEIGHTS))
+
+    usual, in_place = (rule_graph("float32", 1, kind) for kind in (False, True))
+    attributes = {"update_rule": "gated_delta"}
+    with pytest.raises(HmmFormatError, match="reads the state 'state' as operand 3, which it does not update"):
+        load(in_place, lambda op: replace(op, attributes=attributes))
+    (rule,) = in_place.ops
+    returned = replace(in_place, outputs=rule.outputs)
+    with pytest.raises(HmmFormatError, match="'new_state' is a state, which is updated in place and is no output"):
+        rt.load(hmm.model_bytes(returned, WEIGHTS))
+    with pytest.raises(HmmFormatError, match="attribute 'state' is 'copied', which this version does not know"):
+        load(in_place, lambda op: replace(op, attributes=attributes | {"state": "copied"}))
+    with pytest.raises(HmmFormatError, match=r"'state' is input float32 .*, expected a state"):
+        load(usual, lambda op: replace(op, attributes=attributes | {"state": "in_place"}))
+
+
+def rule(attributes, **shapes):
+    """A graph of one DeltaRule with inputs of these shapes, in order."""
+    values = [Value(name, "input", "float16", shape) for name, shape in shapes.items()]
+    v, state = shapes["v"], shapes["state"]
+    values += [Value("y", "intermediate", "float16", v), Value("new", "intermediate", "float16", state)]
+    inputs, outputs = list(range(len(shapes))), [len(shapes), len(shapes) + 1]
+    graph = hmm.Graph("rule", values, [Op("DeltaRule", inputs, outputs, attributes)], inputs, outputs[:1])
+    return rt.load(hmm.model_bytes(graph, []))
+
+
+SHAPES = {"q": (1, 3, 2, 8), "k": (1, 3, 2, 8), "v": (1, 3, 4, 5), "state": (1, 4, 8, 5)}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "shapes", "message"),
+    [
+        ({}, {}, "attribute 'update_rule'"),
+        ({"update_rule": "slow"}, {}, "attribute 'update_rule' is"),
+        ({"update_rule": "delta"}, {}, "4 inputs"),
+        ({"update_rule": "linear", "scale": -1.0}, {}, "'scale'"),
+        ({"update_rule": "linear"}, {"q": (1, 3, 3, 8)}, "'q' has 3 heads, expected a divisor of the 4"),
+        ({"update_rule": "linear"}, {"state": (1, 4, 8, 6)}, "'state' is input float16"),
+        ({"update_rule": "gated"}, {"decay": (1, 3, 4, 9)}, "'decay' is input float16"),
+        ({"update_rule": "delta"}, {"beta": (1, 3, 2)}, "'beta' is input float16"),
+    ],
+)
+def test_rule_refuses_what_does_not_fit(attributes, shapes, message):
+    with pytest.raises(HmmFormatError, match=message):
+        rule(attributes, **SHAPES | shapes)
+
+
+@pytest.mark.parametrize("function", ["sigmoid", "silu", "softplus"])
+@pytest.mark.parametrize("gates", [(1,), (3,), (3, 20)])
+def test_a_gate_is_for_as_many_elements_as_there_are(gates, function):
+    random, tokens = np.random.default_rng(2), 5
+    builder = GraphBuilder("gate", "float32", [])
+    x, gate = builder.input("x", (1, tokens, 3, 20)), builder.input("gate", (1, tokens, *gates))
+    y = builder.gate_mul("y", x, gate, function)
+    module = rt.load(hmm.model_bytes(builder.build({y: Role("result")}), []))
+    values, factors = (random.normal(0, 3, each.shape).astype(np.float32) for each in (x, gate))
+    module.set_input("x", values)
+    module.set_input("gate", factors)
+    module.run(True)
+    wide = np.repeat(factors.reshape(tokens, -1).astype(np.float64), 60 // np.prod(gates), axis=1)
+    sigmoid = 1 / (1 + np.exp(-wide))
+    want = {"sigmoid": sigmoid, "silu": wide * sigmoid, "softplus": np.log1p(np.exp(wide))}[function]
+    got = module.get_output("y").numpy().reshape(tokens, -1)
+    np.testing.assert_allclose(got, want * values.reshape(tokens, -1), rtol=2e-6, atol=1e-6)
+
+
+def test_gates_that_divide_no_token_are_refused():
+    values = [
+        hmm.Value("x", "input", "float32", (1, 2, 3, 20)),
+        hmm.Value("gate", "input", "float32", (1, 2, 7)),
+        hmm.Value("y", "intermediate", "float32", (1, 2, 3, 20)),
+    ]
+    graph = hmm.Graph("gate", values, [Op("GateMul", [0, 1], [2], {"function": "silu"})], [0, 1], [2])
+    with pytest.raises(HmmFormatError, match=r"'gate' is .*\[1, 2, 7\], expected float32 \[1, 2, 3, 20\]"):
+        rt.load(hmm.model_bytes(graph, []))
