@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import mmap
 import pickle
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +21,10 @@ GOLDEN = ROOT / "tests/data/hmm"
 FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw", "two_devices.hmms"]  # version 1.0
 FILES += ["mul.hmm", "ports.hmm", "ports_two_devices.hmms"]  # version 1.1
 FILES += ["moe.hmm", "window.hmm"]  # version 1.2
-_spec = importlib.util.spec_from_file_location("make_golden", GOLDEN / "make_golden.py")
-make_golden = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(make_golden)
+sys.path.insert(0, str(GOLDEN))
+
+import golden_graphs
+import make_golden
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -40,13 +41,13 @@ def test_writer_makes_the_golden_file(file, tmp_path):
 
 
 def test_graph_round_trip():
-    graph = make_golden.every_op_graph(4)
+    graph = golden_graphs.every_op_graph(4)
     assert hmm.read(GOLDEN / "every_op.hmm").graph == graph
     assert hmm.decode_graph(hmm.encode_graph(graph)) == graph
 
 
 def test_model_bytes_equal_the_written_file(tmp_path):
-    arguments = make_golden.every_op_graph(2), make_golden.every_op_data()
+    arguments = golden_graphs.every_op_graph(2), golden_graphs.every_op_data()
     id_ = hmm.write_model(tmp_path / "m.hmm", *arguments, custom_msg="é", ncore=3)
     assert (tmp_path / "m.hmm").read_bytes() == hmm.model_bytes(*arguments, custom_msg="é", ncore=3)
     container = hmm.read(tmp_path / "m.hmm")
@@ -57,7 +58,7 @@ def test_model_bytes_equal_the_written_file(tmp_path):
 
 def test_parts_round_trip_in_rank_order():
     container = hmm.read(GOLDEN / "two_devices.hmms")
-    assert container.graphs == (make_golden.part_graph(0), make_golden.part_graph(1))
+    assert container.graphs == (golden_graphs.part_graph(0), golden_graphs.part_graph(1))
     assert container.graph == container.graphs[0]
     assert container.split == hmm.Split([-1, -1, -1, 1, 1], [-1])
     assert container.ndevice == 2
@@ -65,9 +66,9 @@ def test_parts_round_trip_in_rank_order():
 
 
 def test_roles_and_aliases_round_trip():
-    assert hmm.read(GOLDEN / "ports.hmm").graph == make_golden.ports_graph()
+    assert hmm.read(GOLDEN / "ports.hmm").graph == golden_graphs.ports_graph()
     several = hmm.read(GOLDEN / "ports_two_devices.hmms")
-    assert several.graphs == tuple(make_golden.with_ports(make_golden.part_graph(rank)) for rank in range(2))
+    assert several.graphs == tuple(golden_graphs.with_ports(golden_graphs.part_graph(rank)) for rank in range(2))
     assert [section.kind for section in several.sections] == [1, 1, 6, 7, 3, 4]
 
 
@@ -93,11 +94,11 @@ def test_anything_with_a_buffer_is_read(tmp_path):
 
 def test_a_custom_msg_that_no_reader_takes_is_not_written():
     with pytest.raises(ValueError, match="custom_msg contains a NUL"):
-        hmm.model_bytes(make_golden.every_op_graph(2), make_golden.every_op_data(), custom_msg="a\0b")
+        hmm.model_bytes(golden_graphs.every_op_graph(2), golden_graphs.every_op_data(), custom_msg="a\0b")
 
 
 def test_streamed_chunks_equal_one_array(tmp_path):
-    data = make_golden.pattern(4096, 1)
+    data = golden_graphs.pattern(4096, 1)
     pieces = (data, data.tobytes(), data.reshape(64, 64), data.view("<f2"))
     streams = ([data[:100], data[100:].tobytes()], (data[i : i + 7] for i in range(0, 4096, 7)))
     with hmm.WeightsWriter(tmp_path / "a.hmw") as weights:
@@ -126,7 +127,7 @@ def test_failed_write_leaves_the_old_file_and_no_other(tmp_path):
     with pytest.raises(ValueError, match="weight 'w': 2 bytes given"), hmm.WeightsWriter(path) as weights:
         weights.add("w", "uint8", "dense", [4], b"ab")
     with pytest.raises(ValueError, match="weight 'w': 3 bytes given"):
-        hmm.write_model(path, make_golden.minimal_graph(), [hmm.WeightData("w", "uint8", "dense", [4], b"abc")])
+        hmm.write_model(path, golden_graphs.minimal_graph(), [hmm.WeightData("w", "uint8", "dense", [4], b"abc")])
     assert [file.name for file in tmp_path.iterdir()] == ["a.hmw"]
     assert path.read_bytes() == b"old"
 
@@ -159,7 +160,7 @@ def test_writer_refuses_weights_that_do_not_fit(arguments, match, tmp_path):
 
 def two_ports(x: dict, y: dict) -> hmm.Graph:
     """The minimal graph with fields of its input and output."""
-    graph = make_golden.minimal_graph()
+    graph = golden_graphs.minimal_graph()
     return replace(graph, values=[replace(graph.values[0], **x), replace(graph.values[1], **y)])
 
 
@@ -180,11 +181,11 @@ def hidden_port() -> hmm.Graph:
         ({"graph": hmm.Graph("g", [], [hmm.Op("Add", [0, 1], [2])], [], [])}, "names value 0, there are 0"),
         ({"graph": hmm.Graph("g", [hmm.Value("x", "weight", "int8", [1], weight=0)], [], [], [])}, "names weight 0"),
         ({"graph": []}, "0 graphs, a model is for 1 to 32 devices"),
-        ({"graph": [make_golden.minimal_graph()] * 33}, "33 graphs"),
-        ({"graph": [make_golden.minimal_graph()] * 2}, "must be a split section exactly when"),
+        ({"graph": [golden_graphs.minimal_graph()] * 33}, "33 graphs"),
+        ({"graph": [golden_graphs.minimal_graph()] * 2}, "must be a split section exactly when"),
         ({"split": hmm.Split([-1], [-1])}, "must be a split section exactly when"),
-        ({"graph": make_golden.part_graph(0)}, "has an AllGather, which needs ndevice to be 2"),
-        ({"graph": [make_golden.minimal_graph()] * 2, "split": hmm.Split([2], [-1])}, "split on axis 2"),
+        ({"graph": golden_graphs.part_graph(0)}, "has an AllGather, which needs ndevice to be 2"),
+        ({"graph": [golden_graphs.minimal_graph()] * 2, "split": hmm.Split([2], [-1])}, "split on axis 2"),
         ({"graph": two_ports({"role": hmm.Role("a"), "aliases": "xx"}, {})}, "alias 'x' of 'x' is empty or taken"),
         ({"graph": two_ports({"aliases": [str(n) for n in range(17)]}, {})}, "'x' has 17 aliases"),
         ({"graph": two_ports({"role": hmm.Role("a", slot=1 << 31)}, {})}, "expected a name, and numbers from 0 on"),
@@ -203,7 +204,7 @@ def hidden_port() -> hmm.Graph:
     ],
 )
 def test_writer_refuses_bad_arguments(options, match):
-    arguments = {"graph": make_golden.minimal_graph(), **options}
+    arguments = {"graph": golden_graphs.minimal_graph(), **options}
     with pytest.raises(ValueError, match=match):
         hmm.model_bytes(**arguments)
 
@@ -269,10 +270,10 @@ def test_alignment_of_stored_weights():
 def test_an_error_names_the_file_that_was_asked_for(tmp_path):
     """And not the one beside it that is renamed at the end."""
     with pytest.raises(FileNotFoundError) as missing:
-        hmm.write_model(tmp_path / "no" / "m.hmm", make_golden.minimal_graph(), [])
+        hmm.write_model(tmp_path / "no" / "m.hmm", golden_graphs.minimal_graph(), [])
     assert Path(missing.value.filename) == tmp_path / "no" / "m.hmm"
     (tmp_path / "m.hmm").mkdir()
     with pytest.raises(IsADirectoryError) as folder:
-        hmm.write_model(tmp_path / "m.hmm", make_golden.minimal_graph(), [])
+        hmm.write_model(tmp_path / "m.hmm", golden_graphs.minimal_graph(), [])
     assert Path(folder.value.filename) == tmp_path / "m.hmm"
     assert [path.name for path in tmp_path.iterdir()] == ["m.hmm"]
