@@ -20,7 +20,7 @@ from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..family import Tensors
-from ..graphs.speech_builder import SpeechBuilder
+from ..graphs.speech_builder import HALVED, SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import encoder_roles as roles
 from ..weights.roles import ones
@@ -33,9 +33,8 @@ _TITLE = "the encoder of sounds of Gemma 4"
 _TOWER = "model.audio_tower"
 _SUBSAMPLE, _LAYER = f"{_TOWER}.subsample_conv_projection", f"{_TOWER}.layers.{{layer}}"
 _FRAMES_OF_30_S, _BINS = 3000, 128
-_HALVED = 2  # frames of a row of either convolution, and bins
 _LONGEST = 10000.0
-_LEAST_CLIP = 65504.0  # a larger bound than that of float16 does nothing here
+_FLOAT16_MOST = 65504.0  # a larger bound does nothing here
 _CONVS = CONVS[:2]
 _NORMS = tuple(pair("encoder", f"conv{number}.norm", "norm").weight for number in (1, 2))
 _JOIN = pair("encoder", "join").weight
@@ -81,7 +80,7 @@ class GemmaSound(KeyValues):
     @property
     def rows(self) -> int:
         """Of the prompt."""
-        return self.frames // _HALVED**2
+        return self.frames // HALVED**2
 
     @property
     def before(self) -> int:
@@ -180,7 +179,7 @@ class GemmaSound(KeyValues):
     @property
     def _joined(self) -> int:
         """Numbers of a row behind the convolutions."""
-        return int(_BINS // _HALVED**2 * self["subsampling_conv_channels"][1])
+        return int(_BINS // HALVED**2 * self["subsampling_conv_channels"][1])
 
     def _conv(self, builder: SpeechBuilder, x: Ref, sounding: Ref, at: int) -> Ref:
         """[1, n, bins, channels], but [1, 1, n, bins] of the first -> half of the frames and bins."""
@@ -189,7 +188,7 @@ class GemmaSound(KeyValues):
             x = builder.transpose(f"{here}.planes", x, (0, 3, 1, 2))
         frames = builder.reshape(f"{here}.sounding", sounding, (1, 1, x.shape[2], 1))
         x = builder.repeated("Mul", f"{here}.silenced", x, frames)
-        x = builder.conv(here, x, _CONVS[at].weight.name, None, (3, 3), (_HALVED, _HALVED))
+        x = builder.conv(here, x, _CONVS[at].weight.name, None, (3, 3), (HALVED, HALVED))
         x = builder.transpose(f"{here}.by_place", x, (0, 2, 3, 1))
         x = builder.layer_norm(f"{here}.normed", x, _NORMS[at].name, None, self["rms_norm_eps"])
         return builder.function("Relu", f"{here}.relu", x)
@@ -217,11 +216,15 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GemmaS
     # transformers makes rows of as many numbers as this says, for 128 bins.
     if len(channels) != len(_CONVS) or channels[0] != _BINS:
         raise CompileError(f"audio_config: subsampling_conv_channels={channels!r:.80}, expected two, the first {_BINS}")
-    if (clip := values["gradient_clipping"]) < _LEAST_CLIP:
+    if (clip := values["gradient_clipping"]) < _FLOAT16_MOST:
         raise CompileError(
-            f"audio_config: gradient_clipping={clip:g} is not supported, expected {_LEAST_CLIP:g} or more"
+            f"audio_config: gradient_clipping={clip:g} is not supported, expected {_FLOAT16_MOST:g} or more"
         )
-    if frames % (each := _HALVED**2):
+    if (cap := values["attention_logit_cap"]) > _FLOAT16_MOST:
+        raise CompileError(
+            f"audio_config: attention_logit_cap={cap:g} is not supported, expected {_FLOAT16_MOST:g} or less"
+        )
+    if frames % (each := HALVED**2):
         raise CompileError(f"--audio-frames {frames} is not a multiple of {each}, the frames of a row of the prompt")
     return GemmaSound(values=values, frames=frames, width=width)
 

@@ -170,6 +170,7 @@ def test_random_weights_make_rows_that_differ(tmp_path):
         ({}, {"audio_frames": 30}, "--audio-frames 30 is not a multiple of 4"),
         ({"hidden_act": "gelu"}, {}, "hidden_act='gelu' is not supported"),
         ({"gradient_clipping": 10.0}, {}, "gradient_clipping=10 is not supported"),
+        ({"attention_logit_cap": 65600}, {}, "attention_logit_cap=65600 is not supported, expected 65504 or less"),
         ({"subsampling_conv_channels": [64, 8]}, {}, "expected two, the first 128"),
         ({"num_attention_heads": 3}, {}, "hidden_size=64 must be even, and a multiple of 3 heads"),
     ],
