@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from backend_faults import BACKEND
-from core_faults import FACADE, RUNTIME
+from core_faults import CALLS, FACADE
+from module_faults import MODULES
 from python_faults import PYTHON
 
-LAYERS = {"Core": RUNTIME, "Bindings and C++ facade": FACADE, "CPU backend": BACKEND, "Python facade": PYTHON}
+LAYERS = {
+    "Core": [*MODULES, *CALLS],
+    "Bindings and C++ facade": FACADE,
+    "CPU backend": BACKEND,
+    "Python facade": PYTHON,
+}
 FAULTS = {fault.name: fault for layer in LAYERS.values() for fault in layer}
 
 INTRODUCTION = """# Seeded faults
