@@ -22,12 +22,14 @@ PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH",
 # into exp.
 EMULATED_KERNELS = {
     "kernels_attention_test": ["quick"],
+    "kernels_elementwise_test": [],
     "kernels_exp_test": ["100003"],
     "kernels_linear_attention_test": [],
     "kernels_linear_test": [],
     "kernels_network_test": [],
     "kernels_ops_test": [],
     "kernels_rows_test": [],
+    "kernels_windows_test": [],
 }
 
 

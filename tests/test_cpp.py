@@ -25,7 +25,7 @@ ENVIRONMENT = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTION
 # sources are not in the package. What remains loops over data or has threads.
 LOGIC = {
     "decode_handovers_test", "decode_program_test", "graph_test", "hmm_reader_test", "layouts_test", "parts_test",
-    "plan_test", "shape_rules_test", "toml_test",
+    "plan_limits_test", "plan_test", "shape_rules_test", "toml_test",
 }  # fmt: skip
 SHIPPED = [name for name in PROGRAMS if name not in LOGIC]
 # Not what links the runtime, which takes sanitizers longer than any other library: all that they would see of it is the

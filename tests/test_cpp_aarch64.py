@@ -19,7 +19,7 @@ pytestmark = pytest.mark.build
 
 ROOT = Path(__file__).parent.parent
 KERNELS = cpp_programs.EMULATED_KERNELS
-CORE = ["convert_test", "hmm_reader_test", "plan_test", "thread_pool_test"]
+CORE = ["convert_test", "hmm_reader_test", "plan_limits_test", "plan_test", "thread_pool_test"]
 # By qemu's name: the kernel sets that must be found there.
 CPUS = {
     "cortex-a72": "ref, neon",

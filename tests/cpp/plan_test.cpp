@@ -5,63 +5,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <random>
 
-#include "backends/backend.h"
-#include "base/error.h"
-#include "base/half.h"
 #include "check.h"
 #include "graph_maker.h"
+#include "plan_ports.h"
 #include "transformer_layer.h"
 
 using namespace tcim_lite;
 using namespace tcim_lite::test;
 
 namespace {
-
-// Memory of a graph's inputs and outputs. Two of the same seed hold the same input.
-struct Ports {
-  Ports(const Graph& graph, uint32_t seed) {
-    std::mt19937 random(seed);
-    for (uint32_t id : graph.inputs) {
-      const Value& value = graph.values[id];
-      inputs.push_back(cpu_backend().allocate(0, bytes_of(value), Placing::NearDevice));
-      if (value.kind == ValueKind::State || value.dtype == DType::Int32) continue;
-      for (int64_t i = 0; i < num_elements(value.shape); ++i) {
-        const float number = std::uniform_real_distribution<float>(-2, 2)(random);
-        const uint16_t half = float_to_half(number);
-        const bool narrow = value.dtype == DType::Float16;
-        std::memcpy(inputs.back()->data() + i * size_of(value.dtype),
-                    narrow ? static_cast<const void*>(&half) : &number, size_t(size_of(value.dtype)));
-      }
-    }
-    for (uint32_t id : graph.outputs) {
-      outputs.push_back(cpu_backend().allocate(0, bytes_of(graph.values[id]), Placing::NearDevice));
-      std::memset(outputs.back()->data(), 0xff, outputs.back()->bytes());
-    }
-  }
-
-  static uint64_t bytes_of(const Value& value) { return uint64_t(num_elements(value.shape) * size_of(value.dtype)); }
-  void set_length(const Graph& graph, uint32_t id, int32_t length) {
-    for (size_t port = 0; port < inputs.size(); ++port) {
-      if (graph.inputs[port] == id) std::memcpy(inputs[port]->data(), &length, 4);
-    }
-  }
-  void run(Executable& executable) {
-    PartMemory part;
-    for (const auto& memory : inputs) part.inputs.push_back(memory->data());
-    for (const auto& memory : outputs) part.outputs.push_back(memory->data());
-    executable.run({&part, 1});
-  }
-
-  std::vector<std::shared_ptr<DeviceMemory>> inputs, outputs;
-};
-
-std::unique_ptr<Executable> compile(const GraphMaker& maker, const Graph& graph) {
-  validate(graph);
-  return cpu_backend().compile({{std::make_shared<const Graph>(graph), maker.weights()}});
-}
 
 // Runs the graph and its unfused twin and compares outputs and caches, twice: caches and scratch are not fresh then.
 void check_fusion(GraphMaker& maker, const std::vector<uint32_t>& outputs, const std::vector<Length>& lengths = {}) {
@@ -285,103 +238,9 @@ void test_rows_that_are_not_live_are_zero_in_outputs() {
   }
 }
 
-template <typename Call>
-ErrorCode code_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::Internal;
-}
-
-void test_lengths_that_cannot_be_are_refused() {
-  GraphMaker maker(DType::Float16);
-  const uint32_t wide = maker.input({1, 9, 64}), narrow = maker.input({1, 4, 64}), current = maker.length();
-  maker.graph().live_rows = current;
-  maker.graph().outputs = {maker.gather(wide, current), maker.gather(narrow, current)};
-  const auto executable = compile(maker, maker.graph());
-  Ports ports(maker.graph(), 4);
-  for (int32_t length : {-5, 0, 5, 9, 10}) {
-    ports.set_length(maker.graph(), current, length);
-    CHECK(code_of([&] { ports.run(*executable); }) == ErrorCode::Argument);
-  }
-  ports.set_length(maker.graph(), current, 4);
-  ports.run(*executable);
-}
-
-void test_what_the_backend_cannot_do_is_refused_at_load() {
-  {
-    GraphMaker maker(DType::Float16);
-    maker.graph().outputs = {maker.linear(maker.input({1, 2, 3, 64}), 16, WeightFormat::LinearF16)};
-    CHECK(code_of([&] { compile(maker, maker.graph()); }) == ErrorCode::Unsupported);
-  }
-  {
-    GraphMaker maker(DType::Float16);
-    const uint32_t x = maker.input({1, 4, 64});
-    maker.graph().live_rows = maker.length();
-    maker.graph().outputs = {maker.linear(maker.reshape(x, {1, 256}), 16, WeightFormat::LinearF16)};
-    CHECK(code_of([&] { compile(maker, maker.graph()); }) == ErrorCode::Unsupported);
-  }
-  {
-    GraphMaker maker(DType::Float16);
-    const uint32_t x = maker.input({1, 4, 1, 8}), cache = maker.cache({1, 1, 16, 8});
-    const uint32_t rows = maker.reshape(maker.kv_cache(x, {cache, maker.length(), maker.length()})[0], {16, 8});
-    maker.graph().outputs = {maker.add(rows, rows)};
-    validate(maker.graph());
-    build_plan(maker.graph(), Numerics::AsCompiled);
-    CHECK(code_of([&] { build_plan(maker.graph(), Numerics::Float); }) == ErrorCode::Unsupported);
-  }
-}
-
-// The arena has room for what a backend keeps in a form of its own; it is asked when all steps and ports are known.
-void test_values_in_a_form_of_a_backend_have_their_bytes() {
-  GraphMaker maker(DType::Float16);
-  const uint32_t x = maker.input({4, 16}), a = maker.add(x, x), b = maker.add(a, x), y = maker.add(a, b);
-  maker.graph().outputs = {y};
-  validate(maker.graph());
-  const auto own_forms = [&](const Plan& plan) {
-    CHECK_EQ(plan.steps.size(), size_t(3));
-    CHECK(plan.storage[y].place == Plan::Place::Output);
-    std::vector<OwnForm> forms(maker.graph().values.size());
-    forms[a].bytes = 1000;
-    return forms;
-  };
-  const Plan plan = build_plan(maker.graph(), Numerics::AsCompiled, Joins::None, own_forms);
-  CHECK_EQ(plan.arena_bytes, 1024 + 128);
-  CHECK_EQ(plan.storage[a].offset, 0);
-  CHECK_EQ(plan.storage[b].offset, 1024);
-}
-
-void test_a_value_takes_the_place_of_one_that_is_read_for_the_last_time() {
-  GraphMaker maker(DType::Float16);
-  const uint32_t x = maker.input({4, 16}), a = maker.add(x, x), b = maker.add(x, a), c = maker.add(x, b);
-  const uint32_t later = maker.add(c, c), d = maker.add(later, c), large = maker.add(x, d), y = maker.add(large, d);
-  maker.graph().outputs = {y};
-  validate(maker.graph());
-  const auto own_forms = [&](const Plan&) {
-    std::vector<OwnForm> forms(maker.graph().values.size());
-    forms[b].over = a;
-    forms[c].over = b;
-    forms[later].over = c;  // which d reads too
-    forms[large] = {1000, d};
-    forms[y].over = large;  // an output
-    return forms;
-  };
-  const Plan plan = build_plan(maker.graph(), Numerics::AsCompiled, Joins::None, own_forms);
-  CHECK_EQ(plan.storage[b].offset, plan.storage[a].offset);
-  CHECK_EQ(plan.storage[c].offset, plan.storage[a].offset);
-  CHECK_EQ(plan.last_use[a], plan.last_use[c]);
-  CHECK(plan.storage[later].offset != plan.storage[c].offset);
-  CHECK(plan.storage[large].offset != plan.storage[d].offset);
-  CHECK(plan.storage[y].place == Plan::Place::Output);
-}
-
 }  // namespace
 
 int main() {
-  test_values_in_a_form_of_a_backend_have_their_bytes();
-  test_a_value_takes_the_place_of_one_that_is_read_for_the_last_time();
   test_a_layer_is_the_same_fused_and_not();
   test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows();
   test_values_with_several_readers_are_stored();
@@ -389,7 +248,5 @@ int main() {
   test_views_may_be_outputs();
   test_a_reshape_between_slots_and_tokens_keeps_the_caches_apart();
   test_rows_that_are_not_live_are_zero_in_outputs();
-  test_lengths_that_cannot_be_are_refused();
-  test_what_the_backend_cannot_do_is_refused_at_load();
   return check_result();
 }
