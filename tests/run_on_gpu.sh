@@ -25,11 +25,13 @@ if command -v compute-sanitizer > /dev/null; then
   start memcheck env TCIM_LITE_CUDA_WGMMA=on $memcheck "$out/build/bin/cuda_test"
   start memcheck_experts env TCIM_LITE_CUDA_WGMMA=on $memcheck "$out/build/bin/cuda_experts_test"
   for wgmma in off on; do
-    start memcheck_network_$wgmma env TCIM_LITE_CUDA_WGMMA=$wgmma $memcheck "$out/build/bin/cuda_network_test"
+    for program in network convolutions; do
+      start memcheck_${program}_$wgmma env TCIM_LITE_CUDA_WGMMA=$wgmma $memcheck "$out/build/bin/cuda_${program}_test"
+    done
   done
 fi
 for wgmma in off on; do
-  for program in cuda_test cuda_experts_test cuda_network_test; do
+  for program in cuda_test cuda_convolutions_test cuda_experts_test cuda_network_test; do
     TCIM_LITE_CUDA_WGMMA=$wgmma "$out/build/bin/$program" > "$out/$program.txt" 2>&1 || { cat "$out/$program.txt"; exit 1; }
   done
   echo "ops and layers, wgmma $wgmma: within bounds"

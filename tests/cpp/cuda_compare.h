@@ -34,6 +34,10 @@ struct Limit {
   double norm;
 };
 constexpr Limit kSums{1.01, 1e-3};
+// Of dense tensors: one op on equal inputs; and several roundings, any of which may fall the other way.
+constexpr DType kDtypes[] = {DType::Float16, DType::Float32};
+inline Limit of_one(DType dtype) { return dtype == DType::Float16 ? kSums : Limit{0, 2e-6}; }
+inline Limit of_several(DType dtype) { return dtype == DType::Float16 ? Limit{0, 1e-3} : Limit{0, 2e-6}; }
 // A value that rounds the other way moves what is quantised after it by one code of 127 at most.
 inline Limit roundings(WeightFormat format) {
   return {0, is_quantized(format) ? 4e-2 : format == WeightFormat::LinearF16 ? 4e-3 : 1e-5};

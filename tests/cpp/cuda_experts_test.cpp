@@ -1,4 +1,4 @@
-// Decode of a mixture of experts on a GPU against the CPU backend: as one launch of many phases, and step by step.
+// Mixtures of experts on a GPU against the CPU backend, and their decode as one launch of many phases and step by step.
 // Needs a GPU; without one the program says so and exits with 77.
 #include <cstdlib>
 #include <iostream>
@@ -122,10 +122,40 @@ void test_layers_of_experts() {
   }
 }
 
+// Tokens whose experts differ and whose are the same, few and many; ties of equal logits are frequent in fp16.
+void test_experts_of_every_number_of_rows() {
+  for (const WeightFormat format :
+       {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16, WeightFormat::LinearMxfp4}) {
+    for (const int64_t rows : {1, 3, 8, 9, 70, 300}) {
+      for (const char* order : {"softmax_topk", "topk_softmax"}) {
+        GraphMaker maker(DType::Float16, uint32_t(rows));
+        const uint32_t x = maker.input({1, rows, 192}), logits = maker.input({1, rows, 40});
+        const auto [ids, shares] = maker.moe_route(logits, 5, order, rows % 2 == 0);
+        const uint32_t wide = maker.moe_linear(x, ids, 40, 336, format, true);
+        const uint32_t inner = maker.silu_mul(maker.moe_linear(x, ids, 40, 256, format, rows % 2 == 0));
+        const auto what = concat("experts ", name_of(format), " ", rows, " rows, ", order);
+        check(what, maker, {shares, wide}, kSums);
+        check(what, maker, {inner}, {0, 1e-3});
+        const uint32_t down = maker.moe_linear(inner, ids, 40, 192, format);
+        check(what, maker, {maker.add(x, maker.moe_combine(down, shares)), maker.moe_combine(wide, shares)},
+              roundings(format));
+      }
+    }
+  }
+  for (const WeightFormat format : {WeightFormat::LinearF32, WeightFormat::LinearW4}) {
+    GraphMaker maker(DType::Float32);
+    const uint32_t x = maker.input({1, 20, 128});
+    const auto [ids, shares] = maker.moe_route(maker.input({1, 20, 8}), 3, "softmax_topk", true);
+    const uint32_t y = maker.moe_linear(x, ids, 8, 100, format, true);
+    check(concat("experts fp32 ", name_of(format)), maker, {shares, maker.moe_combine(y, shares)}, kSums);
+  }
+}
+
 }  // namespace
 
 int main() {
   if (!has_gpu()) return kSkipped;
+  test_experts_of_every_number_of_rows();
   for (const char* chain : {"off", "on"}) {  // one launch for each step, then one for all of a token's
     std::cout << "one launch: " << chain << "\n";
     setenv("TCIM_LITE_CUDA_ONE_LAUNCH", chain, 1);

@@ -121,35 +121,6 @@ void test_linear_of_many_rows_with_every_epilogue() {
   }
 }
 
-// Tokens whose experts differ and whose are the same, few and many; ties of equal logits are frequent in fp16.
-void test_mixture_of_experts() {
-  for (const WeightFormat format :
-       {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16, WeightFormat::LinearMxfp4}) {
-    for (const int64_t rows : {1, 3, 8, 9, 70, 300}) {
-      for (const char* order : {"softmax_topk", "topk_softmax"}) {
-        GraphMaker maker(DType::Float16, uint32_t(rows));
-        const uint32_t x = maker.input({1, rows, 192}), logits = maker.input({1, rows, 40});
-        const auto [ids, shares] = maker.moe_route(logits, 5, order, rows % 2 == 0);
-        const uint32_t wide = maker.moe_linear(x, ids, 40, 336, format, true);
-        const uint32_t inner = maker.silu_mul(maker.moe_linear(x, ids, 40, 256, format, rows % 2 == 0));
-        const auto what = concat("experts ", name_of(format), " ", rows, " rows, ", order);
-        check(what, maker, {shares, wide}, kSums);
-        check(what, maker, {inner}, {0, 1e-3});
-        const uint32_t down = maker.moe_linear(inner, ids, 40, 192, format);
-        check(what, maker, {maker.add(x, maker.moe_combine(down, shares)), maker.moe_combine(wide, shares)},
-              roundings(format));
-      }
-    }
-  }
-  for (const WeightFormat format : {WeightFormat::LinearF32, WeightFormat::LinearW4}) {
-    GraphMaker maker(DType::Float32);
-    const uint32_t x = maker.input({1, 20, 128});
-    const auto [ids, shares] = maker.moe_route(maker.input({1, 20, 8}), 3, "softmax_topk", true);
-    const uint32_t y = maker.moe_linear(x, ids, 8, 100, format, true);
-    check(concat("experts fp32 ", name_of(format)), maker, {shares, maker.moe_combine(y, shares)}, kSums);
-  }
-}
-
 void test_linears_beyond_fp16_saturate() {
   for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearF16}) {
     GraphMaker maker(DType::Float16);
@@ -307,7 +278,6 @@ int main() {
   if (!has_gpu()) return kSkipped;
   test_linear_of_every_format_and_number_of_rows();
   test_linear_of_many_rows_with_every_epilogue();
-  test_mixture_of_experts();
   test_linears_beyond_fp16_saturate();
   test_linear_of_fp32_tensors();
   test_ops_that_stand_alone();
