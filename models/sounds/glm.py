@@ -21,10 +21,10 @@ from ..graphs.speech_builder import HALVED, SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import speech_roles as roles
 from ..weights.spec import LinearSpec, VectorSpec
+from .frames import FRAMES_OF_30_S, ROW, check_frames
 from .kind import SoundEncoder
 from .tensors import attention_tensors, mlp_tensors, pair_tensors, sound_convs
 
-_FRAMES_OF_30_S = 3000
 _TITLE = "the encoder of GLM-ASR"
 _ROTARY, _THETA = 0.5, 10000.0
 # Constants of the graph: tables [rows, rotary / 2] of the tensor dtype, and the numbers of their rows, int32.
@@ -150,7 +150,7 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GlmSou
     if raw.get("audio_config") is None:
         return None
     section = audio_config(raw)
-    values, frames = read_keys(_KEYS, section, _TITLE), frames or _FRAMES_OF_30_S
+    values, frames = read_keys(_KEYS, section, _TITLE), frames or FRAMES_OF_30_S
     read_keys((Only("projector_hidden_act", "gelu"),), raw, _TITLE)
     hidden, heads, inner = values["hidden_size"], values["num_attention_heads"], values["intermediate_size"]
     if hidden % heads:
@@ -167,8 +167,7 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GlmSou
         raise CompileError(f"audio_config: rope_type={scaling['rope_type']!r} is not supported, expected 'default'")
     rotary = read_rotary_dim(section, scaling, _ROTARY, head_dim)
     config = GlmSound(values=values, frames=frames, width=width, theta=theta, rotary=rotary)
-    if frames % (each := HALVED * config.beside):
-        raise CompileError(f"--audio-frames {frames} is not a multiple of {each}, the frames of a row of the prompt")
+    check_frames(frames, HALVED * config.beside, ROW)
     return config
 
 

@@ -21,10 +21,10 @@ from ..graphs.speech_builder import SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import speech_roles as roles
 from ..weights.spec import LinearSpec, VectorSpec
+from .frames import FRAMES_OF_30_S, check_frames
 from .kind import SoundEncoder
 from .tensors import conv_specs, encoder_tensors, pair_tensors
 
-_FRAMES_OF_30_S = 3000
 _STRIDE, _CONVS = 2, 3
 _LONGEST_WAVE = 10000.0
 _HIDDEN = 65504.0  # what is taken from the score of a row behind the sound
@@ -211,9 +211,8 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> SoundC
     values = _read_values(raw, width, "the encoder of Qwen3-ASR")
     if values is None:
         return None
-    config = SoundConfig(values=values, frames=frames or _FRAMES_OF_30_S)
-    if config.frames % config.chunk:
-        raise CompileError(f"--audio-frames {config.frames} is not a multiple of {config.chunk}, the frames of a chunk")
+    config = SoundConfig(values=values, frames=frames or FRAMES_OF_30_S)
+    check_frames(config.frames, config.chunk, "a chunk")
     return config
 
 
