@@ -46,10 +46,15 @@ class Tensors:
         return tuple(name.format(layer=layer, expert=expert) for name in self.names)
 
 
+def plain(name: str) -> Tensors:
+    """Returns where a weight comes from that is one tensor."""
+    return Tensors("plain", (name,))
+
+
 def tensors_of(modules: Mapping[tuple[Role, Role], str], prefix: str = "") -> dict[Role, Tensors]:
     """Returns where the weight and the bias of each of some modules come from."""
     return {
-        role: Tensors("plain", (f"{prefix}{module}.{what}",))
+        role: plain(f"{prefix}{module}.{what}")
         for roles, module in modules.items()
         for role, what in zip(roles, ("weight", "bias"), strict=True)
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..family import Tensors
+from ..family import Tensors, plain
 from ..graphs.encoder_builder import EncoderBuilder
 from ..graphs.values import Ref
 from ..weights.roles import Role
@@ -51,8 +51,8 @@ class ClippedLinear:
 
 def clipped_tensors(role: Role, name: str) -> dict[Role, Tensors]:
     """Where the numbers of one come from, as transformers calls them in a module `name`."""
-    found = {role: Tensors("plain", (f"{name}.linear.weight",))}
-    return found | {_bound(role, which): Tensors("plain", (f"{name}.{which}",)) for which in _BOUNDS}
+    found = {role: plain(f"{name}.linear.weight")}
+    return found | {_bound(role, which): plain(f"{name}.{which}") for which in _BOUNDS}
 
 
 def _bound(role: Role, which: str) -> Role:

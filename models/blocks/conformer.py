@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..family import Tensors
+from ..family import Tensors, plain
 from ..graphs.speech_builder import SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import roles as model_roles
@@ -93,15 +93,11 @@ class ConformerLayer:
 
     def tensors(self, layer: str) -> dict[Role, Tensors]:
         """Where weights come from, in a module `layer`, but for the convolution."""
-
-        def plain(name: str) -> Tensors:
-            return Tensors("plain", (f"{layer}.{name}.weight",))
-
         found: dict[Role, Tensors] = {}
         for what, name in _NAMES.items():
             found |= clipped_tensors(_linear(what), f"{layer}.{name}")
-        found |= {_norm(what): plain(name) for what, name in _NORMS.items()}
-        found[_RELATIVE] = plain("self_attn.relative_k_proj")
+        found |= {_norm(what): plain(f"{layer}.{name}.weight") for what, name in _NORMS.items()}
+        found[_RELATIVE] = plain(f"{layer}.self_attn.relative_k_proj.weight")
         found[_SCALE] = Tensors("plain", (f"{layer}.self_attn.per_dim_scale",), function="softplus")
         return found
 

@@ -11,7 +11,7 @@ from ..common.config_keys import Key, Only, size
 from ..common.config_rules import Windows, read_local_rope
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, Tensors
+from ..family import Family, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..sounds import gemma4 as sounds
 from ..towers.gemma4 import GEMMA4
@@ -26,10 +26,6 @@ _LOCAL_MASK = Port("local_attention_mask", "sliding_attention_mask", "local_atte
 
 def _nothing(values: Mapping[str, Any]) -> Mapping[int, Any]:
     return {}
-
-
-def _plain(name: str) -> Tensors:
-    return Tensors("plain", (name,))
 
 
 def _window(raw: Mapping[str, Any], layers: int) -> Windows:
@@ -170,22 +166,22 @@ _MODEL = Family(
     tensors={
         **TENSORS,
         roles.QK: Tensors("stack", tuple(f"{_LAYER}.self_attn.{part}_proj.weight" for part in "qk")),
-        roles.Q: _plain(f"{_LAYER}.self_attn.q_proj.weight"),
-        roles.LAYER_SCALE: _plain(f"{_LAYER}.layer_scalar"),
-        roles.MLP_ALONE_NORM: _plain(f"{_LAYER}.post_feedforward_layernorm_1.weight"),
-        roles.EXPERTS_NORM: _plain(f"{_LAYER}.pre_feedforward_layernorm_2.weight"),
-        roles.EXPERTS_OUT_NORM: _plain(f"{_LAYER}.post_feedforward_layernorm_2.weight"),
-        roles.ROUTER: _plain(f"{_LAYER}.router.proj.weight"),
-        roles.ROUTER_NORM: _plain(f"{_LAYER}.router.scale"),
-        roles.EXPERT_FACTORS: _plain(f"{_LAYER}.router.per_expert_scale"),
+        roles.Q: plain(f"{_LAYER}.self_attn.q_proj.weight"),
+        roles.LAYER_SCALE: plain(f"{_LAYER}.layer_scalar"),
+        roles.MLP_ALONE_NORM: plain(f"{_LAYER}.post_feedforward_layernorm_1.weight"),
+        roles.EXPERTS_NORM: plain(f"{_LAYER}.pre_feedforward_layernorm_2.weight"),
+        roles.EXPERTS_OUT_NORM: plain(f"{_LAYER}.post_feedforward_layernorm_2.weight"),
+        roles.ROUTER: plain(f"{_LAYER}.router.proj.weight"),
+        roles.ROUTER_NORM: plain(f"{_LAYER}.router.scale"),
+        roles.EXPERT_FACTORS: plain(f"{_LAYER}.router.per_expert_scale"),
         roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.gate_proj.weight", f"{_EXPERT}.up_proj.weight")),
-        roles.EXPERT_DOWN: _plain(f"{_EXPERT}.down_proj.weight"),
-        roles.LAYER_INPUT_GATE: _plain(f"{_LAYER}.per_layer_input_gate.weight"),
-        roles.LAYER_INPUT_OUT: _plain(f"{_LAYER}.per_layer_projection.weight"),
-        roles.LAYER_INPUT_NORM: _plain(f"{_LAYER}.post_per_layer_input_norm.weight"),
-        roles.LAYER_INPUTS: _plain("model.per_layer_model_projection.weight"),
-        roles.LAYER_INPUTS_NORM: _plain("model.per_layer_projection_norm.weight"),
-        roles.LAYER_TABLE: _plain("model.embed_tokens_per_layer.weight"),
+        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
+        roles.LAYER_INPUT_GATE: plain(f"{_LAYER}.per_layer_input_gate.weight"),
+        roles.LAYER_INPUT_OUT: plain(f"{_LAYER}.per_layer_projection.weight"),
+        roles.LAYER_INPUT_NORM: plain(f"{_LAYER}.post_per_layer_input_norm.weight"),
+        roles.LAYER_INPUTS: plain("model.per_layer_model_projection.weight"),
+        roles.LAYER_INPUTS_NORM: plain("model.per_layer_projection_norm.weight"),
+        roles.LAYER_TABLE: plain("model.embed_tokens_per_layer.weight"),
     },
     contract=replace(
         CONTRACT,
@@ -233,9 +229,9 @@ _ASSISTANT = replace(
     layer=_assistant_layer,
     tensors={
         **_MODEL.tensors,
-        roles.INPUT_PROJECTION: _plain("pre_projection.weight"),
-        roles.HIDDEN_PROJECTION: _plain("post_projection.weight"),
-        roles.CENTROIDS: _plain("masked_embedding.centroids.weight"),
+        roles.INPUT_PROJECTION: plain("pre_projection.weight"),
+        roles.HIDDEN_PROJECTION: plain("post_projection.weight"),
+        roles.CENTROIDS: plain("masked_embedding.centroids.weight"),
     },
     experts=None,
     folded=lambda values: {"rotary_dim": _whole_sizes(values)[0]},

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import no_window
-from ..family import Family, Tensors
+from ..family import Family, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
@@ -38,9 +38,9 @@ FAMILY = Family(
     tensors={
         **TENSORS,
         **{role: replace(TENSORS[role], transform="in_pairs") for role in (roles.QKV, roles.QKV_BIAS)},
-        roles.ATTENTION_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_self_attn_layernorm.weight",)),
+        roles.ATTENTION_OUT_NORM: plain(f"{_LAYER}.post_self_attn_layernorm.weight"),
         roles.GATE_UP: Tensors("alternate", (f"{_LAYER}.mlp.gate_up_proj.weight",)),
-        roles.MLP_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_mlp_layernorm.weight",)),
+        roles.MLP_OUT_NORM: plain(f"{_LAYER}.post_mlp_layernorm.weight"),
     },
     contract=CONTRACT,
     rotary=0.5,

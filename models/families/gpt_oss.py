@@ -10,7 +10,7 @@ from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_every_other_layer
 from ..contract import Port
-from ..family import Family, Gguf, Tensors
+from ..family import Family, Gguf, Tensors, plain
 from ..graphs.builder import Clamp
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
@@ -62,13 +62,13 @@ FAMILY = Family(
     layer=_layer,
     tensors={
         **TENSORS,
-        roles.SINKS: Tensors("plain", (f"{_LAYER}.self_attn.sinks",)),
-        roles.ROUTER: Tensors("plain", (f"{_ROUTER}.weight",)),
-        roles.ROUTER_BIAS: Tensors("plain", (f"{_ROUTER}.bias",)),
+        roles.SINKS: plain(f"{_LAYER}.self_attn.sinks"),
+        roles.ROUTER: plain(f"{_ROUTER}.weight"),
+        roles.ROUTER_BIAS: plain(f"{_ROUTER}.bias"),
         roles.EXPERT_GATE_UP: _gate_up("weight"),
         roles.EXPERT_GATE_UP_BIAS: _gate_up("bias"),
-        roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.down_proj.weight",)),
-        roles.EXPERT_DOWN_BIAS: Tensors("plain", (f"{_EXPERT}.down_proj.bias",)),
+        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
+        roles.EXPERT_DOWN_BIAS: plain(f"{_EXPERT}.down_proj.bias"),
     },
     contract=replace(
         CONTRACT,

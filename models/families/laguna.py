@@ -11,7 +11,7 @@ from ..common.config_keys import Key, Only
 from ..common.config_rules import Rope, Windows, read_local_rope, read_rotary_dim, sliding_layers, windows_in
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, Tensors
+from ..family import Family, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
@@ -116,13 +116,13 @@ FAMILY = Family(
     layer=_layer,
     tensors={
         **TENSORS,
-        roles.OUT_GATE: Tensors("plain", (f"{_LAYER}.self_attn.g_proj.weight",)),
-        roles.ROUTER: Tensors("plain", (f"{_MLP}.gate.weight",)),
-        roles.ROUTER_CHOICE: Tensors("plain", (f"{_MLP}.experts.e_score_correction_bias",)),
+        roles.OUT_GATE: plain(f"{_LAYER}.self_attn.g_proj.weight"),
+        roles.ROUTER: plain(f"{_MLP}.gate.weight"),
+        roles.ROUTER_CHOICE: plain(f"{_MLP}.experts.e_score_correction_bias"),
         roles.EXPERT_GATE_UP: _gate_up(_EXPERT),
-        roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.down_proj.weight",)),
+        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
         roles.SHARED_GATE_UP: _gate_up(_SHARED),
-        roles.SHARED_DOWN: Tensors("plain", (f"{_SHARED}.down_proj.weight",)),
+        roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
     },
     contract=replace(CONTRACT, masks=(Port("local_attention_mask", "sliding_attention_mask", ""),)),
     experts=Experts.read,

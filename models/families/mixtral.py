@@ -8,7 +8,7 @@ from typing import Any
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
-from ..family import Family, Gguf, Tensors
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
@@ -46,9 +46,9 @@ FAMILY = Family(
     layer=_layer,
     tensors={
         **TENSORS,
-        roles.ROUTER: Tensors("plain", (f"{_MOE}.gate.weight",)),
+        roles.ROUTER: plain(f"{_MOE}.gate.weight"),
         roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.w1.weight", f"{_EXPERT}.w3.weight")),
-        roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.w2.weight",)),
+        roles.EXPERT_DOWN: plain(f"{_EXPERT}.w2.weight"),
     },
     contract=CONTRACT,
     gguf=Gguf(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
-from ..family import Family, Gguf, Tensors
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
@@ -32,7 +32,7 @@ FAMILY = Family(
     layer=_layer,
     tensors={
         **TENSORS,
-        roles.QKV: Tensors("plain", (f"{_LAYER}.self_attn.qkv_proj.weight",)),
+        roles.QKV: plain(f"{_LAYER}.self_attn.qkv_proj.weight"),
         roles.GATE_UP: Tensors("alternate", (f"{_LAYER}.mlp.gate_up_proj.weight",)),
     },
     contract=CONTRACT,

@@ -11,7 +11,7 @@ from ..common.config_keys import Key, Only
 from ..common.config_rules import Axes, axes_in_turns, no_window
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, Tensors
+from ..family import Family, Tensors, plain
 from ..model_config import ModelConfig
 from ..towers.qwen3 import QWEN3_5
 from ..weights import roles
@@ -103,15 +103,15 @@ FAMILY = Family(
         },
         roles.MTP_EMBEDDING_NORM: Tensors("plain", ("mtp.pre_fc_norm_embedding.weight",), offset=1.0),
         roles.MTP_HIDDEN_NORM: Tensors("plain", ("mtp.pre_fc_norm_hidden.weight",), offset=1.0),
-        roles.MTP_JOIN: Tensors("plain", ("mtp.fc.weight",)),
+        roles.MTP_JOIN: plain("mtp.fc.weight"),
         roles.MTP_FINAL_NORM: Tensors("plain", ("mtp.norm.weight",), offset=1.0),
         roles.DELTA_IN: Tensors("stack", (f"{_NET}.in_proj_qkv.weight", f"{_NET}.in_proj_z.weight")),
         roles.DELTA_GATES: Tensors("stack", (f"{_NET}.in_proj_b.weight", f"{_NET}.in_proj_a.weight")),
-        roles.DELTA_TAPS: Tensors("plain", (f"{_NET}.conv1d.weight",)),
+        roles.DELTA_TAPS: plain(f"{_NET}.conv1d.weight"),
         roles.DELTA_RATE: Tensors("plain", (f"{_NET}.A_log",), function="minus_exp"),
-        roles.DELTA_BIAS: Tensors("plain", (f"{_NET}.dt_bias",)),
-        roles.DELTA_NORM: Tensors("plain", (f"{_NET}.norm.weight",)),
-        roles.DELTA_OUT: Tensors("plain", (f"{_NET}.out_proj.weight",)),
+        roles.DELTA_BIAS: plain(f"{_NET}.dt_bias"),
+        roles.DELTA_NORM: plain(f"{_NET}.norm.weight"),
+        roles.DELTA_OUT: plain(f"{_NET}.out_proj.weight"),
     },
     contract=replace(
         CONTRACT,

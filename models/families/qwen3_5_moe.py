@@ -8,7 +8,7 @@ from typing import Any
 
 from ..blocks import Block, Moe
 from ..common.config_keys import Key
-from ..family import Tensors
+from ..family import Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import qwen3_5
@@ -32,8 +32,8 @@ def _inner(values: Mapping[str, Any]) -> int:
 
 SHARED_TENSORS = {
     roles.SHARED_GATE_UP: _gate_up(_SHARED),
-    roles.SHARED_DOWN: Tensors("plain", (f"{_SHARED}.down_proj.weight",)),
-    roles.SHARED_GATE: Tensors("plain", (f"{_MLP}.shared_expert_gate.weight",)),
+    roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
+    roles.SHARED_GATE: plain(f"{_MLP}.shared_expert_gate.weight"),
 }
 _DENSE = qwen3_5.FAMILY
 FAMILY = replace(
@@ -57,9 +57,9 @@ FAMILY = replace(
     packed_experts="rows",
     tensors={
         **_DENSE.tensors,
-        roles.ROUTER: Tensors("plain", (f"{_MLP}.gate.weight",)),
+        roles.ROUTER: plain(f"{_MLP}.gate.weight"),
         roles.EXPERT_GATE_UP: _gate_up(_EXPERT),
-        roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.down_proj.weight",)),
+        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
         **SHARED_TENSORS,
     },
     tiny={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_all_layers
-from ..family import Family, Gguf, Tensors
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
@@ -43,9 +43,9 @@ FAMILY = Family(
     layer=_layer,
     tensors={
         **TENSORS,
-        roles.ROUTER: Tensors("plain", (f"{_MLP}.gate.weight",)),
+        roles.ROUTER: plain(f"{_MLP}.gate.weight"),
         roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.gate_proj.weight", f"{_EXPERT}.up_proj.weight")),
-        roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.down_proj.weight",)),
+        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
     },
     contract=CONTRACT,
     gguf=Gguf(arch="qwen3moe"),

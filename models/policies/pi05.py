@@ -17,7 +17,7 @@ from ..common.config_rules import no_window
 from ..common.errors import CheckpointError, CompileError
 from ..contract import Port
 from ..families.shared.dense import CONTRACT, KEYS, TENSORS
-from ..family import Family, Tensors, tensors_of
+from ..family import Family, Tensors, plain, tensors_of
 from ..model_config import ModelConfig
 from ..towers.siglip import siglip_tensors
 from ..weights import encoder_roles, roles
@@ -139,7 +139,7 @@ class Policy(KeyValues):
         """Where the weights of the vision tower are."""
         linear = self.name(f"{_MODELS}paligemma.model.multi_modal_projector.linear")
         ends = zip((encoder_roles.MERGER_DOWN, encoder_roles.MERGER_DOWN_BIAS), ("weight", "bias"), strict=True)
-        made = {role: Tensors("plain", (f"{linear}.{what}",)) for role, what in ends}
+        made = {role: plain(f"{linear}.{what}") for role, what in ends}
         return {**siglip_tensors(self.name(self.tower).removesuffix(".")), **made}
 
     @property
@@ -170,23 +170,12 @@ class Policy(KeyValues):
 
     def gemma(self) -> ModelConfig:
         """Returns the sizes of the language model."""
-        module = f"{_MODELS}paligemma.model.language_model."
-        tensors = {
-            role: replace(source, names=tuple(self.name(module + name.removeprefix("model.")) for name in source.names))
-            for role, source in _GEMMA.tensors.items()
-        }
-        tensors[roles.EMBEDDING] = Tensors("plain", (self.table,))
-        return self._read(replace(_GEMMA, tensors=tensors), f"{module}layers.", self["paligemma_variant"])
+        own = {roles.EMBEDDING: plain(self.table)}
+        return self._read(_GEMMA, f"{_MODELS}paligemma.model.language_model.", self["paligemma_variant"], own)
 
     def expert(self) -> ModelConfig:
         """Returns those of the expert."""
-        module = f"{_MODELS}gemma_expert."
-        tensors = {
-            role: replace(source, names=tuple(self.name(module + name) for name in source.names))
-            for role, source in _EXPERT.tensors.items()
-        }
-        layers = f"{module}model.layers."
-        return self._read(replace(_EXPERT, tensors=tensors), layers, self["action_expert_variant"])
+        return self._read(_EXPERT, f"{_MODELS}gemma_expert.model.", self["action_expert_variant"], {})
 
     def check(self, gemma: ModelConfig, expert: ModelConfig) -> None:
         """Raises CompileError if the expert does not fit the caches of the language model."""
@@ -197,8 +186,13 @@ class Policy(KeyValues):
                 f"whose caches it reads, {caches[0][0]} with heads of {caches[0][1]}"
             )
 
-    def _read(self, family: Family, layers: str, variant: str) -> ModelConfig:
-        vocabulary, head_dim = _VOCABULARY, _HEAD_DIM
+    def _read(self, family: Family, module: str, variant: str, others: Mapping[roles.Role, Tensors]) -> ModelConfig:
+        """A model whose tensors are those of the family below `module`, but for `others`."""
+        layers, vocabulary, head_dim = f"{module}layers.", _VOCABULARY, _HEAD_DIM
+        tensors = {
+            role: replace(source, names=tuple(self.name(module + name.removeprefix("model.")) for name in source.names))
+            for role, source in family.tensors.items()
+        }
         if self.store is None:
             hidden, inner, count, heads = _VARIANTS[variant]
         else:
@@ -210,7 +204,7 @@ class Policy(KeyValues):
             heads = rows // head_dim
             if roles.EMBEDDING in family.tensors:
                 vocabulary, _ = self.store.shape(self.table)
-        return family.read(
+        return replace(family, tensors={**tensors, **others}).read(
             {
                 "vocab_size": vocabulary,
                 "hidden_size": hidden,

@@ -21,7 +21,7 @@ from ..common.config_keys import Key, Only, read_keys
 from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.profiles import Profile
-from ..family import Tensors
+from ..family import plain
 from ..graphs.speech_builder import HALVED, SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import speech_roles as roles
@@ -81,7 +81,7 @@ class ChatSound(WhisperKeys):
         tensors = {
             **encoder_tensors(_HERE, "ln_post"),
             **pair_tensors(roles.PROJECTOR[0], f"{_HERE}.proj"),
-            roles.PROJECTOR[1].weight: Tensors("plain", (f"{_GROUPS}.continual_output_matching.weight",)),
+            roles.PROJECTOR[1].weight: plain(f"{_GROUPS}.continual_output_matching.weight"),
         }
         specs = sound_convs(_HERE, self["num_mel_bins"], hidden, profile)
         for layer in range(self["encoder_layers"]):
@@ -161,7 +161,7 @@ class CodeGroup:
         Raises:
             CompileError: A quantised weight whose inputs are not a multiple of 64.
         """
-        tensors = {roles.PROJECTOR[0].weight: Tensors("plain", (f"{_GROUPS}.output_matching.weight",))}
+        tensors = {roles.PROJECTOR[0].weight: plain(f"{_GROUPS}.output_matching.weight")}
         matching = list(linear_weights(roles.PROJECTOR[0], self.width, self.width, bias=False))
         return [self.table, *specs_of(matching, tensors, profile, None)]
 

@@ -19,20 +19,21 @@ from ..common.config_keys import Key, KeyValues, Only, read_keys
 from ..common.config_rules import audio_config
 from ..common.errors import CompileError
 from ..common.profiles import Profile
-from ..family import Tensors
+from ..family import plain
 from ..graphs.speech_builder import HALVED, SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import encoder_roles as roles
 from ..weights.roles import ones
 from ..weights.spec import LinearSpec, VectorSpec
 from ..weights.speech_roles import CONVS, pair
+from .frames import FRAMES_OF_30_S, ROW, check_frames
 from .kind import SoundEncoder
 from .tensors import conv_specs
 
 _TITLE = "the encoder of sounds of Gemma 4"
 _TOWER = "model.audio_tower"
 _SUBSAMPLE, _LAYER = f"{_TOWER}.subsample_conv_projection", f"{_TOWER}.layers.{{layer}}"
-_FRAMES_OF_30_S, _BINS = 3000, 128
+_BINS = 128
 _LONGEST = 10000.0
 _FLOAT16_MOST = 65504.0  # a larger bound does nothing here
 _CONVS = CONVS[:2]
@@ -112,11 +113,11 @@ class GemmaSound(KeyValues):
         """
         hidden, channels = self["hidden_size"], self["subsampling_conv_channels"]
         tensors = {
-            **{norm: _plain(f"{_SUBSAMPLE}.layer{at}.norm.weight") for at, norm in enumerate(_NORMS)},
-            _JOIN: _plain(f"{_SUBSAMPLE}.input_proj_linear.weight"),
-            _OUT.weight: _plain(f"{_TOWER}.output_proj.weight"),
-            _OUT.bias: _plain(f"{_TOWER}.output_proj.bias"),
-            roles.EMBED: _plain("model.embed_audio.embedding_projection.weight"),
+            **{norm: plain(f"{_SUBSAMPLE}.layer{at}.norm.weight") for at, norm in enumerate(_NORMS)},
+            _JOIN: plain(f"{_SUBSAMPLE}.input_proj_linear.weight"),
+            _OUT.weight: plain(f"{_TOWER}.output_proj.weight"),
+            _OUT.bias: plain(f"{_TOWER}.output_proj.bias"),
+            roles.EMBED: plain("model.embed_audio.embedding_projection.weight"),
             **self.layer.tensors(_LAYER),
         }
         specs: list[LinearSpec | VectorSpec] = []
@@ -194,10 +195,6 @@ class GemmaSound(KeyValues):
         return builder.function("Relu", f"{here}.relu", x)
 
 
-def _plain(name: str) -> Tensors:
-    return Tensors("plain", (name,))
-
-
 def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GemmaSound | None:
     """Reads the `audio_config` of a parsed `config.json`, of a language model with hidden states of `width`.
 
@@ -209,7 +206,7 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GemmaS
     """
     if raw.get("audio_config") is None:
         return None
-    values, frames = read_keys(_KEYS, audio_config(raw), _TITLE), frames or _FRAMES_OF_30_S
+    values, frames = read_keys(_KEYS, audio_config(raw), _TITLE), frames or FRAMES_OF_30_S
     hidden, heads, channels = values["hidden_size"], values["num_attention_heads"], values["subsampling_conv_channels"]
     if hidden % heads or hidden % 2:
         raise CompileError(f"audio_config: hidden_size={hidden} must be even, and a multiple of {heads} heads")
@@ -224,8 +221,7 @@ def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GemmaS
         raise CompileError(
             f"audio_config: attention_logit_cap={cap:g} is not supported, expected {_FLOAT16_MOST:g} or less"
         )
-    if frames % (each := HALVED**2):
-        raise CompileError(f"--audio-frames {frames} is not a multiple of {each}, the frames of a row of the prompt")
+    check_frames(frames, HALVED**2, ROW)
     return GemmaSound(values=values, frames=frames, width=width)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tcim_lite.hmm.weight_format import GROUP, PACKED_CONV_OUTPUTS, PACKED_CONV_TERMS
 
 from ..common.profiles import Profile
-from ..family import Tensors
+from ..family import Tensors, plain
 from ..weights.packing import is_quantized
 from ..weights.roles import Role
 from ..weights.spec import LinearSpec, VectorSpec
@@ -21,8 +21,8 @@ _CONV_FORMATS = ("linear_w8", "linear_f16", "linear_f32")  # what a Conv takes
 def pair_tensors(pair: Pair, name: str) -> dict[Role, Tensors]:
     """A module with a weight and a bias."""
     return {
-        pair.weight: Tensors("plain", (f"{name}.weight",)),
-        pair.bias: Tensors("plain", (f"{name}.bias",)),
+        pair.weight: plain(f"{name}.weight"),
+        pair.bias: plain(f"{name}.bias"),
     }
 
 

@@ -17,7 +17,7 @@ from ..common.errors import CompileError
 from ..contract import Port
 from ..families import qwen3
 from ..families.shared.dense import CONTRACT
-from ..family import Tensors
+from ..family import Tensors, plain
 from ..model_config import ModelConfig
 from ..sounds.tensors import table_spec
 from ..weights import roles
@@ -62,10 +62,10 @@ CODES = replace(
             )
             for role, source in qwen3.FAMILY.tensors.items()
         },
-        roles.INPUT_PROJECTION: Tensors("plain", (f"{_DECODER}.input_matching.weight",)),
-        roles.OUTPUT_PROJECTION: Tensors("plain", (f"{_DECODER}.output_matching.weight",)),
+        roles.INPUT_PROJECTION: plain(f"{_DECODER}.input_matching.weight"),
+        roles.OUTPUT_PROJECTION: plain(f"{_DECODER}.output_matching.weight"),
         roles.HEAD: Tensors("tied", (_OWN_HEAD,)),
-        roles.EMBEDDING: Tensors("plain", ("audio_tower.embed_tokens.weight",)),
+        roles.EMBEDDING: plain("audio_tower.embed_tokens.weight"),
     },
     contract=replace(
         CONTRACT,

@@ -22,7 +22,7 @@ from ..common.profiles import Profile
 from ..contract import Port
 from ..families import qwen3
 from ..families.shared.dense import CONTRACT, hidden_per_head, tensors_below
-from ..family import Tensors
+from ..family import Tensors, plain
 from ..graphs.speech_builder import SpeechBuilder
 from ..model_config import ModelConfig
 from ..sounds.tensors import pair_tensors, table_spec
@@ -70,8 +70,8 @@ CODE_PREDICTOR = replace(
     folded=lambda values: {"tie_word_embeddings": False, "heads": values["num_code_groups"] - 1},
     tensors={
         **tensors_below(_PREDICTOR, "model.codec_embedding.{expert}.weight", "lm_head.{expert}.weight"),
-        roles.INPUT_PROJECTION: Tensors("plain", (f"{_INPUT}.weight",)),
-        roles.INPUT_PROJECTION_BIAS: Tensors("plain", (f"{_INPUT}.bias",)),
+        roles.INPUT_PROJECTION: plain(f"{_INPUT}.weight"),
+        roles.INPUT_PROJECTION_BIAS: plain(f"{_INPUT}.bias"),
     },
     contract=replace(CONTRACT, head_number=Port("head_number", "generate_steps", "")),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..blocks.encoder import Norm
 from ..common.config_keys import Key, Only
-from ..family import Tensors, tensors_of
+from ..family import Tensors, plain, tensors_of
 from ..tower_kinds.grid.tower import GridTower
 from ..weights import encoder_roles as roles
 from ..weights.roles import Role
@@ -31,7 +31,7 @@ _WEIGHTS = {
 }
 _TENSORS: Mapping[Role, Tensors] = {
     **tensors_of(_MODULES),
-    **{role: Tensors("plain", (f"{module}.weight",)) for role, module in _WEIGHTS.items()},
+    **{role: plain(f"{module}.weight") for role, module in _WEIGHTS.items()},
     **{
         role: Tensors("alternate", tuple(f"{module}.{part}_proj.{what}" for part in ("gate", "up")))
         for role, module, what in (

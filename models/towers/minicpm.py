@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..common.config_keys import Key, Only
-from ..family import Tensors, tensors_of
+from ..family import Tensors, plain, tensors_of
 from ..tower_kinds.strip.sizes import Form
 from ..tower_kinds.strip.tower import StripTower
 from ..weights import encoder_roles as roles
@@ -85,7 +85,7 @@ MINICPM_V_4_5 = StripTower(
             "resampler.",
         ),
         **{
-            role: Tensors("plain", (f"resampler.attn.in_proj_{what}:{part}",))  # a third of its rows
+            role: plain(f"resampler.attn.in_proj_{what}:{part}")  # a third of its rows
             for part, pair in zip(
                 "qkv",
                 (
@@ -97,9 +97,9 @@ MINICPM_V_4_5 = StripTower(
             )
             for role, what in zip(pair, ("weight", "bias"), strict=True)
         },
-        roles.QUERIES: Tensors("plain", ("resampler.query",)),
-        roles.WIDEN: Tensors("plain", ("resampler.kv_proj.weight",)),
-        roles.PROJECT: Tensors("plain", ("resampler.proj:turned",)),  # it is what rows are multiplied by
+        roles.QUERIES: plain("resampler.query"),
+        roles.WIDEN: plain("resampler.kv_proj.weight"),
+        roles.PROJECT: plain("resampler.proj:turned"),  # it is what rows are multiplied by
     },
     window_tensors={},
     forms=(Form("1x"), Form("6x", frames=6)),

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..blocks.encoder import Norm
 from ..common.config_keys import Key, Only
-from ..family import Tensors, tensors_of
+from ..family import Tensors, plain, tensors_of
 from ..tower_kinds.grid.tower import GridTower
 from ..weights import encoder_roles as roles
 
@@ -62,7 +62,7 @@ PADDLEOCR_VL = GridTower(
             role: Tensors("stack", tuple(f"{_LAYER}.self_attn.{part}_proj.{what}" for part in "qkv"))
             for role, what in _PARTS.items()
         },
-        roles.POSITIONS: Tensors("plain", (f"{_TOWER}.embeddings.position_embedding.weight",)),
+        roles.POSITIONS: plain(f"{_TOWER}.embeddings.position_embedding.weight"),
     },
     tiny={
         "num_hidden_layers": 3,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blocks.encoder import Norm
 from ..common.config_keys import Key, Only
-from ..family import Tensors
+from ..family import Tensors, plain
 from ..tower_kinds.grid.tower import GridTower
 from ..weights import encoder_roles as roles
 
@@ -42,7 +42,7 @@ QWEN2_5_VL = GridTower(
     patch_bias=False,
     learned=False,
     tensors={
-        **{role: Tensors("plain", (name,)) for role, name in _NAMES.items()},
+        **{role: plain(name) for role, name in _NAMES.items()},
         **{
             role: Tensors("alternate", tuple(f"{_LAYER}.mlp.{part}_proj.{what}" for part in ("gate", "up")))
             for role, what in _PARTS.items()

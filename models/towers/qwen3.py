@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..blocks.encoder import Norm
 from ..common.config_keys import Key, Only
-from ..family import Tensors, tensors_of
+from ..family import Tensors, plain, tensors_of
 from ..tower_kinds.grid.tower import GridTower
 from ..weights import encoder_roles as roles
 from ..weights.roles import Role
@@ -31,7 +31,7 @@ _MODULES = {  # of a weight and a bias
 }
 _TENSORS: Mapping[Role, Tensors] = {
     **tensors_of(_MODULES),
-    roles.POSITIONS: Tensors("plain", ("pos_embed.weight",)),
+    roles.POSITIONS: plain("pos_embed.weight"),
 }
 
 QWEN3_VL = GridTower(

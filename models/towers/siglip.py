@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..family import Tensors, tensors_of
+from ..family import Tensors, plain, tensors_of
 from ..weights import encoder_roles as roles
 from ..weights.roles import Role
 
@@ -28,7 +28,7 @@ def siglip_tensors(module: str) -> dict[Role, Tensors]:
     """Where the weights of SigLIP are, in a module."""
     return {
         **tensors_of({(roles.PATCHES, roles.PATCHES_BIAS): "patch_embedding"}, f"{module}.embeddings."),
-        roles.POSITIONS: Tensors("plain", (f"{module}.embeddings.position_embedding.weight",)),
+        roles.POSITIONS: plain(f"{module}.embeddings.position_embedding.weight"),
         **tensors_of(_LAYER, f"{module}.encoder.layers.{{layer}}."),
         **tensors_of({(roles.LAST_NORM, roles.LAST_NORM_BIAS): "post_layernorm"}, f"{module}."),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...common.config_keys import Key, Only
 from ...contract import Contract, Port
-from ...family import Tensors
+from ...family import Tensors, plain
 from ...weights import roles
 
 
@@ -45,10 +45,6 @@ _ATTENTION, _MLP = f"{_LAYER}.self_attn", f"{_LAYER}.mlp"
 BIASES = (Key("attention_bias", "flag", absent=False), Key("mlp_bias", "flag", absent=False))
 
 
-def _plain(name: str) -> Tensors:
-    return Tensors("plain", (name,))
-
-
 def _qkv(what: str) -> Tensors:
     return Tensors("stack", tuple(f"{_ATTENTION}.{part}_proj.{what}" for part in "qkv"))
 
@@ -58,20 +54,20 @@ def _gate_up(what: str) -> Tensors:
 
 
 TENSORS: Mapping[roles.Role, Tensors] = {
-    roles.EMBEDDING: _plain("model.embed_tokens.weight"),
-    roles.ATTENTION_NORM: _plain(f"{_LAYER}.input_layernorm.weight"),
+    roles.EMBEDDING: plain("model.embed_tokens.weight"),
+    roles.ATTENTION_NORM: plain(f"{_LAYER}.input_layernorm.weight"),
     roles.QKV: _qkv("weight"),
     roles.QKV_BIAS: _qkv("bias"),
-    roles.Q_NORM: _plain(f"{_ATTENTION}.q_norm.weight"),
-    roles.K_NORM: _plain(f"{_ATTENTION}.k_norm.weight"),
-    roles.ATTENTION_OUT: _plain(f"{_ATTENTION}.o_proj.weight"),
-    roles.ATTENTION_OUT_BIAS: _plain(f"{_ATTENTION}.o_proj.bias"),
-    roles.MLP_NORM: _plain(f"{_LAYER}.post_attention_layernorm.weight"),
+    roles.Q_NORM: plain(f"{_ATTENTION}.q_norm.weight"),
+    roles.K_NORM: plain(f"{_ATTENTION}.k_norm.weight"),
+    roles.ATTENTION_OUT: plain(f"{_ATTENTION}.o_proj.weight"),
+    roles.ATTENTION_OUT_BIAS: plain(f"{_ATTENTION}.o_proj.bias"),
+    roles.MLP_NORM: plain(f"{_LAYER}.post_attention_layernorm.weight"),
     roles.GATE_UP: _gate_up("weight"),
     roles.GATE_UP_BIAS: _gate_up("bias"),
-    roles.DOWN: _plain(f"{_MLP}.down_proj.weight"),
-    roles.DOWN_BIAS: _plain(f"{_MLP}.down_proj.bias"),
-    roles.FINAL_NORM: _plain("model.norm.weight"),
+    roles.DOWN: plain(f"{_MLP}.down_proj.weight"),
+    roles.DOWN_BIAS: plain(f"{_MLP}.down_proj.bias"),
+    roles.FINAL_NORM: plain("model.norm.weight"),
     roles.HEAD: Tensors("tied", ("lm_head.weight",)),
 }
 
@@ -85,7 +81,7 @@ def tensors_below(
         role: replace(source, names=tuple(prefix + name for name in source.names)) for role, source in own.items()
     }
     ends = {roles.EMBEDDING: embedding, roles.HEAD: head}
-    return {**tensors, **{role: _plain(prefix + name) for role, name in ends.items()}}
+    return {**tensors, **{role: plain(prefix + name) for role, name in ends.items()}}
 
 
 # Names and order of the vendor's exports.

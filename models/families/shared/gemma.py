@@ -8,7 +8,7 @@ from typing import Any
 from ...common.config_keys import Key, Only, size
 from ...common.config_rules import Windows, sliding_layers, windows_in
 from ...common.errors import CompileError
-from ...family import Tensors
+from ...family import Tensors, plain
 from ...weights import roles
 from . import dense
 
@@ -34,9 +34,9 @@ _LAYER = "model.layers.{layer}"
 # Norms before and behind attention and MLP.
 TENSORS: Mapping[roles.Role, Tensors] = {
     **dense.TENSORS,
-    roles.ATTENTION_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_attention_layernorm.weight",)),
-    roles.MLP_NORM: Tensors("plain", (f"{_LAYER}.pre_feedforward_layernorm.weight",)),
-    roles.MLP_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_feedforward_layernorm.weight",)),
+    roles.ATTENTION_OUT_NORM: plain(f"{_LAYER}.post_attention_layernorm.weight"),
+    roles.MLP_NORM: plain(f"{_LAYER}.pre_feedforward_layernorm.weight"),
+    roles.MLP_OUT_NORM: plain(f"{_LAYER}.post_feedforward_layernorm.weight"),
 }
 
 TINY: Mapping[str, Any] = {
