@@ -44,8 +44,7 @@ extern const OpDefinition SiluMul = {
     "x [.., 2 I] T {alpha: float, limit: float, both or neither; or function: \"gelu_tanh\", optional} -> [.., I] T",
     "silu(gate) * up; gate and up alternate in blocks of 16 columns of x. With a limit, (up + 1) * gate * "
     "sigmoid(alpha * gate), where gate is at most the limit and up in [-limit, limit]. With a function, GeluTanh of "
-    "the "
-    "gate times up",
+    "the gate times up",
     Cut::Columns, check_silu_mul, plan_silu_mul};
 
 }  // namespace tcim_lite::ops

@@ -50,11 +50,9 @@ constexpr FindingKind kCatalogue[] = {
      "Call set_dev_input, or name the input in set_dummy_tensors before load.", ErrorCode::State},
     {"S-106", "An output of a module uses the memory of another output, or of a cache or state.", "user error",
      "Everything that a run writes has memory of its own. Only an ordinary input may share that of an output: it is "
-     "read "
-     "before the output is written (C-9). Caches and states that a run updates in place are no outputs.",
+     "read before the output is written (C-9). Caches and states that a run updates in place are no outputs.",
      "One of the two is overwritten in the same run: a result holds another's values, or the cache is damaged. Which "
-     "of "
-     "them is written last is not promised.",
+     "of them is written last is not promised.",
      PAIR FEED "cache = prefill.get_dev_input(caches[0])\n"
                "prefill.set_dev_output('logits', cache.select_roi([0, 0, 0, 0], [1, 1, 8, 64]))\n"
                "feed(prefill, 0, 3)\nprefill.run(True)\n",
@@ -92,8 +90,8 @@ constexpr FindingKind kCatalogue[] = {
      "Set position_ids to valid_length + np.arange(tokens) before every run."},
     {"S-206", "Positions along time, height and width cannot be those of the tokens.", "unspecified by the vendor",
      "Token t of a run has positions from 0 to valid_length + t, all equal for text; those in time never decrease. "
-     "Behind "
-     "an image text goes on at its largest position + 1, so the three fall behind valid_length and never pass it.",
+     "Behind an image text goes on at its largest position + 1, so the three fall behind valid_length and never pass "
+     "it.",
      "RoPE turns queries and keys by other angles than those of the prompt, and the answer drifts off without an "
      "error.",
      "module = rt.load('axes.hmm')\n" FEED
@@ -105,15 +103,13 @@ constexpr FindingKind kCatalogue[] = {
      "Before every run linear_attn_mask is 1 for the first current_length tokens, and 0 for padding; of several slots, "
      "those under 0 alone take no part.",
      "A token under a 0 is left out of the states. Padding under a 1 may change them on the card; here the length "
-     "keeps "
-     "it out.",
+     "keeps it out.",
      "module = rt.load('hybrid.hmm')\n" FEED "module.set_input('past_recurrent_state_0', np.zeros((1, 1, 4, 4)))\n"
      "module.set_input('linear_attn_mask', np.ones((1, 4)))\nfeed(module, 0, 3)\nmodule.run(True)\n",
      "Set it beside current_length: (np.arange(tokens) < current_length).astype(np.float16)."},
     {"S-208", "States of linear attention are not those of the tokens before.", "user error",
      "A run reads the states that the run before it wrote, whose last token is number valid_length; those of a new "
-     "text "
-     "are zeros.",
+     "text are zeros.",
      "The answer goes on from another text, or without part of its own.",
      "module = rt.load('hybrid.hmm')\n" FEED "module.set_input('past_recurrent_state_0', np.zeros((1, 1, 4, 4)))\n"
      "module.set_input('linear_attn_mask', np.ones((1, 4)))\n"
