@@ -21,8 +21,8 @@ FAMILY = Family(
     model_type="phi3",
     architecture="Phi3ForCausalLM",
     title="Phi-3",
-    models="Phi-3 mini and medium, Phi-3.5 mini, Phi-4",
-    has="`sliding_window` in all layers, none if it is absent; LongRoPE; not Phi-4 mini, which rotates parts of heads",
+    models="Phi-3 mini and medium, Phi-3.5 mini, Phi-4, Phi-4 mini",
+    has="`sliding_window` in all layers, none if it is absent; LongRoPE; heads turn in part by `partial_rotary_factor`",
     keys=(
         *KEYS,
         Key("rms_norm_eps", "number", absent=1e-5),
@@ -41,6 +41,7 @@ FAMILY = Family(
         windowed=True,
         names={"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
     ),
+    rotary=1.0,
     rope_types={"su": "longrope", "yarn": "longrope"},  # early files
     tiny={
         **TINY,

@@ -137,6 +137,15 @@ WINDOWS = {
         "layer_types": ["sliding_attention", "full_attention"],
     },
 }
+# Parts of heads that turn, as in Phi-4 mini.
+PARTS = {
+    "three quarters": {"partial_rotary_factor": 0.75, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    "a half, the long factors": {
+        "partial_rotary_factor": 0.5,
+        "original_max_position_embeddings": 64,
+        "rope_parameters": {**LONG, "short_factor": [1.0] * 8, "long_factor": [1 + index / 4 for index in range(8)]},
+    },
+}
 
 
 # Those that transformers has as language models of their own; MiniCPM-V 4.5 comes with its classes.
@@ -204,6 +213,11 @@ def test_every_family_agrees_with_transformers(tmp_path, family, change):
 def test_sliding_windows_agree_with_transformers(tmp_path, window):
     family = window.split(",")[0]
     assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **WINDOWS[window]}, family))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_heads_of_phi3_that_turn_in_part_agree_with_transformers(tmp_path, part):
+    assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES["phi3"].tiny, **PARTS[part]}, "phi3"))
 
 
 @pytest.mark.parametrize(

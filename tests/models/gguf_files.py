@@ -112,7 +112,7 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         "attention.value_length": head_dim,
         "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
         "rope.freq_base": float(rope["rope_theta"]),
-        "rope.dimension_count": head_dim,
+        "rope.dimension_count": int(head_dim * config.get("partial_rotary_factor", 1)),
         "vocab_size": config["vocab_size"],
     }
     if "num_experts" in config:

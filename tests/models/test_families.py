@@ -48,7 +48,8 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("qwen2", {"use_mrope": True}, "use_mrope=True"),
         ("minicpmv", {"version": 2.6}, "version=2.6 is not supported; MiniCPM-V 4.5 is compiled with 4.5 only"),
         ("phi3", {"rope_scaling": {"type": ["su"]}}, r"rope_type must be a string, got \['su'\]"),
-        ("phi3", {"partial_rotary_factor": 0.75}, "partial_rotary_factor=0.75 is not supported"),
+        ("phi3", {"partial_rotary_factor": 0.66}, "partial_rotary_factor=0.66 turns 21 of 32 elements of a head"),
+        ("qwen3", {"partial_rotary_factor": 0.75}, "partial_rotary_factor=0.75 is not supported"),
         (
             "laguna",
             {"mlp_layer_types": ["dense"]},

@@ -44,6 +44,11 @@ def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family:
         ("mixtral", {"sliding_window": 20}),
         ("phi3", {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 1024}}),
         ("phi3", {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 32}}),
+        ("phi3", {"partial_rotary_factor": 0.75}),
+        (
+            "phi3",
+            {"hidden_size": 264, "head_dim": 44, "partial_rotary_factor": 0.69},
+        ),  # 30 of 44, whose quotient gives 29
         ("seed_oss", {"attention_bias": False, "attention_out_bias": True, "mlp_bias": True}),
         ("smollm3", {**CHANGES["smollm3"], "attention_bias": True, "mlp_bias": True}),
     ],
@@ -199,7 +204,13 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
             r"'blk.0.ffn_gate_inp.weight' in .* has shape \[8, 192\], expected \[9, 192\]",
         ),
         ("granite", {"granite.logit_scale": 0.0}, "logits_scaling must be a positive number"),
-        ("phi3", {"phi3.rope.dimension_count": 24}, "phi3.rope.dimension_count is 24, expected the 32 of a head"),
+        (
+            "phi3",
+            {"phi3.rope.dimension_count": 23},
+            "count is 23, expected the 32 of a head of keys, or an even part of",
+        ),
+        ("phi3", {"phi3.rope.dimension_count": 34}, "phi3.rope.dimension_count is 34, expected the 32 of a head of ke"),
+        ("phi3", {"phi3.rope.dimension_count": 0}, "phi3.rope.dimension_count is 0, expected the 32 of a head of keys"),
         ("smollm3", {"smollm3.attention.sliding_window": 9}, "smollm3.attention.sliding_window is not supported here"),
         (
             "llama",

@@ -135,9 +135,12 @@ def config_json(
         )
     head_dim = keys.get("attention.key_length", hidden // heads)
     for key in ("attention.value_length", "rope.dimension_count"):
-        if keys.get(key, head_dim) != head_dim:
+        partly = key == "rope.dimension_count" and family.rotary is not None
+        value = keys.get(key, head_dim)
+        if value != head_dim and not (partly and value in range(2, head_dim, 2)):
             raise CheckpointError(
-                f"{where}: {family.gguf.arch}.{key} is {keys.get(key)}, expected the {head_dim} of a head of keys"
+                f"{where}: {family.gguf.arch}.{key} is {value}, expected the {head_dim} of a head of keys"
+                + (", or an even part of them" if partly else "")
             )
     config = {
         "architectures": [family.architecture],
@@ -154,6 +157,7 @@ def config_json(
         "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": "output.weight" not in tensors,
         "rope_theta": keys.get("rope.freq_base", 10000.0),
+        "partial_rotary_factor": _share(keys.get("rope.dimension_count", head_dim), head_dim),
         "rope_scaling": _longrope(keys, rope_factors, where) or _rope_scaling(keys, family.rope_scaling, where),
         "attention_bias": not {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"}.isdisjoint(tensors),
         "attention_out_bias": "blk.0.attn_output.bias" in tensors,
@@ -176,6 +180,12 @@ def config_json(
     if config["sliding_window"] and not family.gguf.windowed:
         raise CheckpointError(f"{where}: {family.gguf.arch}.attention.sliding_window is not supported here")
     return config
+
+
+def _share(part: int, whole: int) -> float:
+    """The number whose product with `whole` is cut to `part`, as readers of `config.json` do."""
+    share = part / whole
+    return share if int(whole * share) == part else math.nextafter(share, 1.0)
 
 
 def _rope_scaling(keys: _Keys, usual: Mapping[str, Any], where: str) -> dict[str, Any] | None:
