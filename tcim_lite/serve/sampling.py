@@ -114,6 +114,10 @@ def with_allowed_tools(request: ChatRequest) -> ChatRequest:
     return msgspec.structs.replace(request, tools=left, tool_choice=allowed.mode)
 
 
+# Of a function that is declared without any.
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
 def named_tool(request: ChatRequest) -> str | None:
     """The tool that has to be called, by name."""
     choice = request.tool_choice
@@ -134,7 +138,7 @@ def forced_call(request: ChatRequest) -> StructuredOutput | None:
     tools = request.tools or []
     if request.tool_choice in (None, "none", "auto"):
         return None
-    schemas = {tool.function.name: tool.function.parameters or {"type": "object"} for tool in tools}
+    schemas = {tool.function.name: tool.function.parameters or _NO_PARAMETERS for tool in tools}
     if (named := named_tool(request)) is not None:
         _check_known(named, schemas)
         return StructuredOutput(json=schemas[named])

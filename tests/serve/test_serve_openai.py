@@ -179,6 +179,14 @@ def test_a_stream_of_a_call_that_has_to_be_made_is_that_call_in_pieces(client, c
     assert cut.finish_reason == "length"
 
 
+@pytest.mark.parametrize("function", [{}, {"parameters": {}}, {"parameters": {"type": "object", "properties": {}}}])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "now"}}])
+def test_a_tool_without_parameters_is_called_without_arguments(client, choice, function):
+    tools = [{"type": "function", "function": {"name": "now", **function}}]
+    done = chat(client, QUESTIONS[0], tools=tools, tool_choice=choice, max_tokens=200).choices[0]
+    assert json.loads(done.message.tool_calls[0].function.arguments) == {}
+
+
 def test_reasoning_is_apart_from_the_answer(client):
     guide = {"structured_outputs": {"regex": "<think>\nhm\n</think>\n\n42"}}
     message = chat(client, QUESTIONS[0], extra_body=guide, max_tokens=150).choices[0].message
