@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,24 @@ class Answer:
             "device": device,
             "dtype": dtype,
         }
+
+
+def prompt_end(tokenizer: Any, prompt: Sequence[int]) -> str:
+    """The end of a prompt as text, which says what form the reply has."""
+    return str(tokenizer.decode(prompt[-8:]))
+
+
+def with_channels(tokenizer: Any, prompt: list[int], params: SamplingParams) -> tuple[list[int], SamplingParams]:
+    """Prompt and parameters for a model that writes channels: their tags are in the text, and with a grammar the reply
+    begins in the channel of the answer. Those of other models are as given."""
+    from ..serve.channels import BEGIN_ANSWER, BEGIN_REPLY, has_channels
+
+    if not has_channels(prompt_end(tokenizer, prompt)):
+        return prompt, params
+    if params.structured is not None:
+        tags = BEGIN_ANSWER.removeprefix(BEGIN_REPLY)
+        prompt = [*prompt, *tokenizer(tags, add_special_tokens=False)["input_ids"]]
+    return prompt, replace(params, skip_special_tokens=False)
 
 
 def answer(

@@ -154,7 +154,7 @@ class Chat:
     def _answer(self, question: str) -> None:
         """Asks, prints the answer, and remembers both; a question that cannot be asked is forgotten."""
         from ..llm.tokenizer import encode_chat
-        from .answering import answer, device_name, stats_line
+        from .answering import answer, device_name, prompt_end, stats_line, with_channels
 
         asked = [*self._messages, {"role": "user", "content": question}]
         self._stopped = False
@@ -162,9 +162,9 @@ class Chat:
             text_of(question, "the question")
             thinking = False if self._args.thinking == "off" else None
             prompt = encode_chat(self._tokenizer, asked, enable_thinking=thinking)
-            begins_thinking = self._tokenizer.decode(prompt[-8:]).rstrip().endswith("<think>")
-            view = View(shows_thoughts=self._args.thinking == "show", is_thinking=begins_thinking)
-            made = answer(self._engine, prompt, self._params, view.add, lambda: self._stopped)
+            prompt, params = with_channels(self._tokenizer, prompt, self._params)
+            view = View(prompt_end(self._tokenizer, prompt), shows_thoughts=self._args.thinking == "show")
+            made = answer(self._engine, prompt, params, view.add, lambda: self._stopped)
             view.end()
         except (ValueError, RuntimeError) as error:
             say(f"error: {error}")
@@ -184,14 +184,18 @@ class Chat:
 class View:
     """Prints a reply as it grows: thoughts between lines of their own, or not at all.
 
+    Args:
+        prompt: Its end, which says what form the reply has.
+        shows_thoughts: Print them.
+
     Attributes:
         content: What was said, without thoughts.
     """
 
-    def __init__(self, *, shows_thoughts: bool, is_thinking: bool):
-        from ..serve.reply_parts import ReplyParts
+    def __init__(self, prompt: str, *, shows_thoughts: bool):
+        from ..serve.reply_forms import parts_of
 
-        self._parts, self._shows, self.content = ReplyParts(is_thinking=is_thinking), shows_thoughts, ""
+        self._parts, self._shows, self.content = parts_of(prompt), shows_thoughts, ""
         self._thinks = False
 
     def add(self, text: str) -> None:

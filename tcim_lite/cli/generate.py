@@ -82,13 +82,14 @@ def _generate(args: argparse.Namespace) -> int:
 
     from ..llm.engine import Engine
     from ..llm.tokenizer import encode_chat, load_tokenizer
-    from .answering import answer, device_name, show, stats_line
+    from .answering import answer, device_name, show, stats_line, with_channels
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
     messages = [{"role": "system", "content": args.system}] if args.system is not None else []
     messages.append({"role": "user", "content": text})
     thinking = False if args.no_thinking else None
     tokens = encode_chat(tokenizer, messages, raw=not args.chat, enable_thinking=thinking)
+    tokens, params = with_channels(tokenizer, tokens, params)
     engine = Engine.open(package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer)
     made = answer(engine, tokens, params, (lambda piece: None) if args.json else show)
     stats = made.stats(device_name(devices), quant_of(package))

@@ -16,13 +16,14 @@ class TextStream:
     Bytes that are no text are shown, as replacement characters, once there are many of them.
 
     Args:
-        tokenizer: Needs `decode(ids, skip_special_tokens=True)`.
+        tokenizer: Needs `decode(ids, skip_special_tokens=...)`.
         context: Tokens decoded again before each piece, because a decoder may treat the first token of a text
             differently.
+        skip_special_tokens: Special tokens have no text.
     """
 
-    def __init__(self, tokenizer: Any, context: int = 4):
-        self._tokenizer, self._context = tokenizer, context
+    def __init__(self, tokenizer: Any, context: int = 4, *, skip_special_tokens: bool = True):
+        self._tokenizer, self._context, self._skips = tokenizer, context, skip_special_tokens
         self._ids: list[int] = []
         self._shown = 0  # tokens whose text has been given out
 
@@ -51,7 +52,7 @@ class TextStream:
         return text
 
     def _decode(self, start: int, stop: int) -> str:
-        return self._tokenizer.decode(self._ids[start:stop], skip_special_tokens=True)
+        return self._tokenizer.decode(self._ids[start:stop], skip_special_tokens=self._skips)
 
 
 def print_answer(tokens: Iterable[int], tokenizer: Any, *, as_ids: bool = False) -> str:

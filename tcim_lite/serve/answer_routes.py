@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ..llm.engine import SamplingParams
 from .answers import Answers
-from .chat import ChatReply, chat_prompt
+from .chat import ChatReply, chat_prompt, params_for
 from .choices import ChoicesWriter
 from .completion import CompletionReply, completion_prompts, prompt_count
 from .errors import ApiError, closing
@@ -34,6 +34,7 @@ async def chat_completions(service: Service, http: Request) -> Response:
     n = choices(request, 1, service.options.max_choices)
     params = chat_params(request, service.defaults)
     text, prompt = await _chat_prompt(service, request, params)
+    params = params_for(text, params, service.vocabulary)
 
     def writer(usage: UsageCount) -> Writer:
         reply = ChatReply(request, text, n, service.vocabulary)
@@ -51,6 +52,7 @@ async def responses(service: Service, http: Request) -> Response:
         params = chat_params(request, service.defaults)
         answer = (asked.max_output_tokens or 1) if asked.truncation == "auto" else None
         text, prompt = await _chat_prompt(service, request, params, answer)
+        params = params_for(text, params, service.vocabulary)
 
         def writer(usage: UsageCount) -> Writer:
             reply = ChatReply(request, text, 1, service.vocabulary)

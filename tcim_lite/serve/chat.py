@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from ..llm.engine import Event, SamplingParams
+from .channels import BEGIN_ANSWER, BEGIN_REPLY, END_REPLY, ChannelParts, has_channels
 from .chat_template import ChatTemplate, TemplateError
 from .errors import ApiError
 from .logprobs import chat_logprobs
 from .protocol import ChatRequest, ContentPart, Message, Tool
+from .reply_forms import parts_of
 from .reply_parts import ForcedCall, Parts, ReplyParts
 from .sampling import named_tool
 from .tool_calls import CallPart, call_delta, call_object
@@ -54,7 +57,7 @@ def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: Sam
     """The prompt of a request.
 
     A grammar holds from the first token on, which leaves no room to think; so thinking is off with one unless the
-    request says otherwise.
+    request says otherwise, and a reply with channels begins in that of the answer.
 
     Raises:
         ApiError: As `prompt_text`.
@@ -66,14 +69,23 @@ def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: Sam
         variables["enable_thinking"] = False
     variables |= request.chat_template_kwargs or {}
     tools = None if request.tool_choice == "none" else request.tools
-    return prompt_text(template, request.messages, tools, variables)
+    text = prompt_text(template, request.messages, tools, variables)
+    return text.removesuffix(BEGIN_REPLY) + BEGIN_ANSWER if params.structured and text.endswith(BEGIN_REPLY) else text
+
+
+def params_for(prompt: str, params: SamplingParams, vocabulary: Vocabulary) -> SamplingParams:
+    """How the reply to a prompt is made: one with channels has them in its text, and ends where it calls a tool."""
+    if not has_channels(prompt):
+        return params
+    ends = {token for text in END_REPLY if (token := vocabulary.token_id(text)) is not None}
+    return replace(params, skip_special_tokens=False, stop_token_ids=params.stop_token_ids | ends)
 
 
 class ChatReply:
     """The choices of one response.
 
     Args:
-        prompt: Text; one that ends with `<think>` has the reply begin with reasoning.
+        prompt: Text; its end says which form the reply has.
         n: Number of choices.
     """
 
@@ -86,14 +98,12 @@ class ChatReply:
         named = named_tool(request)
         self._is_named = named is not None
         names = frozenset(tool.function.name for tool in request.tools or ())
-        self._parts: list[ReplyParts | ForcedCall] = []
+        self._parts: list[ReplyParts | ChannelParts | ForcedCall] = []
         for _ in range(n):
             if named is not None or request.tool_choice == "required":
                 self._parts.append(ForcedCall(named, names))
             else:
-                thinks = prompt.rstrip().endswith("<think>")
-                allowed = frozenset() if request.tool_choice == "none" else names
-                self._parts.append(ReplyParts(allowed, is_thinking=thinks))
+                self._parts.append(parts_of(prompt, frozenset() if request.tool_choice == "none" else names))
         self._whole = [Parts() for _ in range(n)]
         self._begun = [0] * n  # calls, those included that are left out
         self._logprobs: list[list[Any]] = [[] for _ in range(n)]
@@ -175,6 +185,8 @@ def _plain(message: Message, index: int) -> dict[str, Any]:
         if getattr(message, name) is not None:
             made[name] = getattr(message, name)
     if message.tool_calls:
+        if message.reasoning_content and not content:
+            made["thinking"] = message.reasoning_content  # as gpt-oss's template calls it, where it takes it
         made["tool_calls"] = [
             {
                 "id": call.id,

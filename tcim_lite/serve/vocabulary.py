@@ -92,6 +92,11 @@ class Vocabulary:
         """The text of token ids."""
         return str(self.backend_tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
 
+    def token_id(self, text: str) -> int | None:
+        """The token that stands for all of `text`."""
+        number = self.backend_tokenizer.token_to_id(text)
+        return None if number is None else int(number)
+
     def is_special(self, token: int) -> bool:
         """Whether `decode` leaves a token out where it skips special ones."""
         return token in self._special

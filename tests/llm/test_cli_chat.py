@@ -183,7 +183,7 @@ def test_a_reply_is_cut_into_thoughts_and_answer(capsys):
     from tcim_lite.cli.chat import View
 
     for shows, printed in ((True, "(thinks) one two\n(answers) three\n"), (False, "three\n")):
-        view = View(shows_thoughts=shows, is_thinking=False)
+        view = View("<|im_start|>assistant\n", shows_thoughts=shows)
         for piece in ("<thi", "nk>\none", " two</th", "ink>\n\nth", "ree"):
             view.add(piece)
         view.end()

@@ -81,8 +81,8 @@ def start(packages):
     """Starts servers; they end with the session, and strict mode must have found nothing in any."""
     made = []
 
-    def make(*arguments, batch=4, env=None, **options) -> Server:
-        folder = str(packages(batch, **options).folder)
+    def make(*arguments, batch=4, env=None, folder=None, **options) -> Server:
+        folder = str(folder or packages(batch, **options).folder)
         environment = {**os.environ, "TCIM_LITE_STRICT": "error", **(env or {})}
         command = ["-m", "tcim_lite", "serve", folder, "--port", "0", *arguments]
         process = warm_python.Popen(*command, env=environment)

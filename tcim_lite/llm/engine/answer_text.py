@@ -12,12 +12,14 @@ class AnswerText:
     """Tokens in, printable pieces out, until a stop string is complete.
 
     Args:
-        tokenizer: Needs `decode(ids, skip_special_tokens=True)`.
+        tokenizer: Needs `decode(ids, skip_special_tokens=...)`.
         stop: Strings that end the answer and are not part of it, wherever their letters lie among tokens.
+        skip_special_tokens: Special tokens have no text.
     """
 
-    def __init__(self, tokenizer: Any, stop: Sequence[str] = ()):
-        self._stream, self._stop = TextStream(tokenizer), tuple(stop)
+    def __init__(self, tokenizer: Any, stop: Sequence[str] = (), *, skip_special_tokens: bool = True):
+        self._stream = TextStream(tokenizer, skip_special_tokens=skip_special_tokens)
+        self._stop = tuple(stop)
         self._held = ""
 
     def add(self, token: int, *, may_end: bool = True) -> tuple[str, str | None]:

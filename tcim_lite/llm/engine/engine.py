@@ -24,7 +24,7 @@ class Engine:
 
     Args:
         slots: The device side.
-        tokenizer: Turns tokens into `Event.text`; needs `decode(ids, skip_special_tokens=True)`. None gives no text.
+        tokenizer: Turns tokens into `Event.text`; needs `decode(ids, skip_special_tokens=...)`. None gives no text.
         stop_tokens: End tokens of the package: `Package.stop_tokens(tokenizer)`.
         max_waiting: Requests that may wait for a slot; more are refused.
         chunks_per_step: Prefill chunks K between two decode steps, so the pause of a running answer is at most K chunks

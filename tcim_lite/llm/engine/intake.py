@@ -63,7 +63,7 @@ class Intake:
                 "the last; compile with --all-logits"
             )
         if self.tokenizer is not None:
-            request.text = AnswerText(self.tokenizer, params.stop)
+            request.text = AnswerText(self.tokenizer, params.stop, skip_special_tokens=params.skip_special_tokens)
         elif params.stop or params.structured:
             raise RequestError("stop strings and structured output need an engine with a tokenizer")
         if params.structured is not None:

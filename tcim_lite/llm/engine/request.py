@@ -62,6 +62,7 @@ class SamplingParams:
         prompt_logprobs: as `logprobs`, for the tokens of the prompt after the first. Needs a package whose prefill
             graph returns all logits; rows of other prompts are then not reused.
         structured: what the answer must look like.
+        skip_special_tokens: the text has no special tokens of the tokenizer.
 
     Raises:
         ValueError: A value out of its range.
@@ -84,6 +85,7 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     structured: StructuredOutput | None = None
+    skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 0:

@@ -1,0 +1,18 @@
+"""Which form a reply has: the end of its prompt says so."""
+
+from __future__ import annotations
+
+from .channels import ChannelParts, has_channels
+from .reply_parts import ReplyParts
+
+
+def parts_of(prompt: str, tools: frozenset[str] = frozenset()) -> ReplyParts | ChannelParts:
+    """What splits the reply to a prompt.
+
+    Args:
+        prompt: Its text, or the end of it.
+        tools: Names that a call may have.
+    """
+    if has_channels(prompt):
+        return ChannelParts(prompt, tools)
+    return ReplyParts(tools, is_thinking=prompt.rstrip().endswith("<think>"))
