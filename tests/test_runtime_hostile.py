@@ -205,6 +205,7 @@ def test_every_method_of_a_released_module_says_so(add_model):
     with pytest.raises(rt.StateError, match=message):
         _ = module.input_infos
     module.release()
+    assert tensor.numpy().shape == (2, 3)  # what it gave out stays
 
 
 def test_every_method_of_a_tensor_without_memory_says_what_to_do(add_model):

@@ -51,23 +51,6 @@ def test_the_description_of_a_file_is_json_with_the_keys_that_the_vendors_engine
     assert json.loads(rt.load_model_info(weights))["input"] == []
 
 
-def test_a_pair_shares_its_weights(linear_pair, reference_weight):
-    before = memory()
-    manager = rt.WeightManager(0)
-    prefill = rt.load(str(linear_pair[0]), rt.Option(manager))
-    with_one = memory()
-    decode = rt.load(linear_pair[1], option=rt.Option(manager))
-    with_two = memory()
-    separate = rt.load(linear_pair[1])
-    assert memory() - with_two == with_two - with_one + reference_weight.nbytes
-    del separate
-    for module, tokens in ((prefill, 4), (decode, 1)):
-        x, y = run_linear(module, tokens)
-        np.testing.assert_allclose(y, x @ reference_weight.T, rtol=1e-5)
-    del prefill, decode, module
-    assert memory() == before
-
-
 def test_managers_share_across_files_by_content(linear_pair, linear_bytes):
     manager = rt.WeightManager()
     first = rt.load(linear_bytes, rt.Option(manager))
@@ -96,12 +79,6 @@ def test_models_load_from_memory_and_at_an_offset(tmp_path, linear_bytes):
     for source in (tmp_path / "bundle.bin", data):
         with pytest.raises(rt.HmmFormatError, match=r"\(1000 bytes at 13, as set_model_offset says\): 1000 bytes are"):
             rt.load(source, short)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    for call in (rt.load, rt.load_model_info):
-        with pytest.raises(rt.TcimError, match=r"nowhere\.hmm"):
-            call(tmp_path / "nowhere.hmm")
 
 
 def test_missing_or_foreign_weights_are_named(linear_pair, tmp_path):
@@ -179,16 +156,6 @@ def test_large_weights_are_verified_in_pieces(tmp_path):
         rt.load(damaged)
 
 
-def test_a_replaced_file_is_read_again(linear_pair, linear_bytes, tmp_path):
-    path = tmp_path / "model.hmm"
-    path.write_bytes(linear_bytes)
-    first = rt.load(path)
-    shutil.copy(linear_pair[1], tmp_path / "new")
-    os.replace(tmp_path / "new", path)
-    assert rt.load(path).get_input_info("x").shape == (1, 1, 8)
-    assert first.get_input_info("x").shape == (1, 4, 8)
-
-
 @pytest.mark.parametrize(
     ("there", "asked", "option"), [("m.hmm", "m.hmms", "--ndevice N"), ("m.hmms", "m.hmm", "without --no-single")]
 )
@@ -206,36 +173,3 @@ def test_the_log_says_at_level_info_what_was_loaded_where(add_model, tmp_path, l
         [sys.executable, "-c", text], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert (f"loaded {add_model} on device 5\n" in done.stderr) == (level == "info")
-
-
-def test_loading_many_times_leaks_nothing(linear_pair, linear_bytes):
-    def resident():
-        gc.collect()
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    def cycle():
-        module = rt.load(linear_pair[0])
-        run_linear(module, 4)
-        module.set_stream(rt.Stream())
-        run_linear(rt.load(linear_bytes), 4)
-        run_linear(module, 4)
-
-    for _ in range(50):
-        cycle()
-    before, files = resident(), len(os.listdir("/proc/self/fd"))
-    threads = len(os.listdir("/proc/self/task"))
-    for _ in range(300):
-        cycle()
-    assert resident() - before < 4 << 20
-    assert len(os.listdir("/proc/self/fd")) == files
-    assert len(os.listdir("/proc/self/task")) <= threads
-
-
-def test_a_dropped_module_frees_its_memory_with_runs_queued(write_add):
-    before = memory()
-    module = rt.load(write_add((1, 256, 1024)))
-    for _ in range(20):
-        module.run()
-    del module
-    assert memory() == before
