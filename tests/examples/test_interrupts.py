@@ -88,7 +88,7 @@ def test_an_example_that_waits_for_a_question(compile_demo, example):
     check([ROOT / "examples" / f"{example}.py", compile_demo(*options).folder], until, after=0.5)
 
 
-@pytest.mark.parametrize("after", [0.4, 1.2, 2.5])
+@pytest.mark.parametrize("after", [0.4, 2.5])
 def test_bench(compile_demo, after):
     """Rates of memory and of arithmetic are measured in calls of seconds, which listen to nothing."""
     # Before it is loaded Python itself reports interrupts.

@@ -26,13 +26,11 @@ def answers(output: str) -> dict[str, tuple[int, str]]:
     return {question: (int(slot), answer) for slot, question, answer in found}
 
 
-@pytest.mark.parametrize("limit", [None, 4])
-def test_every_answer_equals_that_of_a_single_slot_token_for_token(compile_demo, run_example, plain_tokens, limit):
-    arguments = [*asked(QUESTIONS), "--show-tokens", *(["--max-new-tokens", limit] if limit else [])]
-    done = run_example("qwen3_multibatch.py", compile_demo("--batch", "3").folder, *arguments)
+def test_every_answer_equals_that_of_a_single_slot_token_for_token(compile_demo, run_example, plain_tokens):
+    done = run_example("qwen3_multibatch.py", compile_demo("--batch", "3").folder, *asked(QUESTIONS), "--show-tokens")
     assert done.returncode == 0, done.stderr
     got = answers(done.stdout)
-    assert list(map(plain_tokens, QUESTIONS, [limit] * 5)) == [json.loads(got[question][1]) for question in QUESTIONS]
+    assert list(map(plain_tokens, QUESTIONS)) == [json.loads(got[question][1]) for question in QUESTIONS]
 
 
 def test_a_slot_is_refilled_while_another_goes_on(compile_demo, run_example, plain_tokens):

@@ -103,6 +103,7 @@ def test_colours_are_those_of_the_processor(made, tmp_path, photo, import_exampl
     np.testing.assert_allclose(found, [plain[0], plain[1] + 0.5, 2 * plain[2]], atol=2e-3)
 
 
+@pytest.mark.parametrize("made", ["qwen3_vl"], indirect=True, scope="module")
 @pytest.mark.parametrize(
     ("changes", "status", "message"),
     [
@@ -122,6 +123,7 @@ def test_what_cannot_be_answered_is_one_line(made, photo, run_example, changes, 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("made", ["qwen3_vl"], indirect=True, scope="module")
 def test_a_package_without_a_tower_says_how_to_get_one(made, photo, tmp_path, run_example):
     shutil.copytree(made[1].folder, tmp_path / "package")
     for path in (tmp_path / "package").glob("*visual*"):

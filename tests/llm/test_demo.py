@@ -32,14 +32,6 @@ def test_the_example_remembers_earlier_turns_from_standard_input(demo_package):
     assert "Anna" in done.stdout.splitlines()[-2]
 
 
-@pytest.mark.slow
-def test_the_example_samples_reproducibly_with_a_seed(demo_package):
-    folder = str(demo_package("w4a8h0_ssfp").folder)
-    options = [folder, "--question", "hello", "--temperature", "1.5", "--top-k", "20", "--top-p", "0.95", "--seed", "3"]
-    replies = [run_example(*options, "--max-new-tokens", "12").stdout.splitlines()[2] for _ in range(2)]
-    assert replies[0] == replies[1]
-
-
 def test_the_example_explains_a_missing_package(tmp_path):
     done = run_example(str(tmp_path))
     assert done.returncode != 0
