@@ -67,15 +67,18 @@ def build(source: Path, folder: Path, *options: str, env: dict[str, str] | None 
     return folder
 
 
-def sanitized(*targets: str) -> Path:
+def sanitized(*targets: str, objects: Path | None = None) -> Path:
     """Builds targets of the core with sanitizers: one build for the test programs and the fuzz targets.
+
+    `objects`: where another build has those of the tests of kernels, in which sanitizers are off.
 
     Where clang++ makes fuzz targets it is theirs, whose SIMD kernels are not instrumented; else the default compiler's.
     """
     folder = ROOT / "build/cpp-tests"
+    options = [f"-DTCIM_LITE_TEST_OBJECTS={objects}"] if objects else []
     if fuzzing.can_build():
-        return build(ROOT, folder / "fuzz", *fuzzing.CONFIGURE, targets=targets)
-    return build(ROOT, folder / "sanitized", *fuzzing.SANITIZED, targets=targets)
+        return build(ROOT, folder / "fuzz", *fuzzing.CONFIGURE, *options, targets=targets)
+    return build(ROOT, folder / "sanitized", *fuzzing.SANITIZED, *options, targets=targets)
 
 
 @pytest.fixture(scope="session")

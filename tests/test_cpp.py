@@ -47,8 +47,9 @@ def shipped() -> Path:
 
 
 @pytest.fixture(scope="module")
-def sanitized() -> Path:
-    return cpp_programs.sanitized(*SANITIZED) / "bin"
+def sanitized(shipped) -> Path:
+    objects = shipped.parent / "tests/cpp/CMakeFiles"
+    return cpp_programs.sanitized(*SANITIZED, objects=objects) / "bin"
 
 
 def run(command: list[str | Path], timeout: float = 1200) -> str:
