@@ -255,4 +255,17 @@ BACKEND = [
         'if (seeded("output_written_over_its_input") || !overlaps_an_input(outputs[port], output, inputs)) continue;',
         ("corner_binding::test_c09_an_output_may_overlap_an_input",),
     ),
+    Fault(
+        "end_of_the_context_is_an_error",
+        "A slot whose tokens pass the context length is refused, and with it the whole batch.",
+        "lengths",
+        _EXECUTABLE,
+        "check_lengths(plan_, *graph_, integers, warned_context_);",
+        "check_lengths(plan_, *graph_, integers, warned_context_);\n"
+        '  if (warned_context_ && seeded("end_of_the_context_is_an_error")) fail(ErrorCode::Argument, "full");',
+        (
+            "splits::test_of_a_chunk_across_the_end_of_the_context_the_rows_within_are_kept",
+            "llm::test_a_slot_beyond_the_context_harms_no_other",
+        ),
+    ),
 ]

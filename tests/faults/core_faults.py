@@ -186,20 +186,6 @@ CALLS = [
         ("refusals::test_an_error_of_queued_work_is_raised_by_what_comes_next[get_output]",),
     ),
     Fault(
-        "end_of_the_context_is_an_error",
-        "A slot whose tokens pass the context length is refused, and with it the whole batch.",
-        "lengths",
-        "csrc/graph/plan/lengths.cpp",
-        "    if (valid + current > rule.context) {",
-        '    if (valid + current > rule.context && seeded("end_of_the_context_is_an_error"))\n'
-        '      fail(ErrorCode::Argument, "full");\n'
-        "    if (valid + current > rule.context) {",
-        (
-            "splits::test_of_a_chunk_across_the_end_of_the_context_the_rows_within_are_kept",
-            "llm::test_a_slot_beyond_the_context_harms_no_other",
-        ),
-    ),
-    Fault(
         "dummies_by_compiled_name_only",
         "`set_dummy_tensors` does not know the exporter's names.",
         "C-18",
