@@ -38,7 +38,6 @@ SANITIZED = [
     "-DCMAKE_BUILD_TYPE=Debug",
     "-DCMAKE_CXX_FLAGS_DEBUG=-O0 -g1",  # the compiler takes longer than the tests
     "-DTCIM_LITE_UNITY=ON",
-    "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
     # Nothing here could run these.
     f"-DTCIM_LITE_WITHOUT_ISAS={';'.join(isa for isa in isas.FLAGS if not isas.cpu_has(isa))}",
 ]

@@ -2,8 +2,7 @@
 
 Of an external inline function (a template, a std:: helper, a function of a header) the linker keeps one copy for all
 files. If that copy comes from a kernel file, every caller gets instructions that its CPU may lack. Kernels are compiled
-with the flags of the build but at -O0, where no such function hides by being inlined: here, or for the programs with
-sanitizers (test_cpp.py), which add no symbol.
+here with the flags of the build but at -O0, where no such function hides by being inlined.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ import shutil
 from pathlib import Path
 
 import cpp_programs
-import fuzzing
-import isas
 import pytest
 
 pytestmark = pytest.mark.build
@@ -50,9 +47,7 @@ class Kernels:
                 output = command.index("-o")
                 del command[output : output + 2], command[command.index(entry["file"])]
                 self.commands[source.stem.removesuffix(f"_{target[1]}"), target[1]] = command, source
-        self._objects = sanitized_objects() if toolchain == "native" else {}
-        isas = {isa for key, isa in self.commands if (key, isa) not in self._objects}
-        self._headers = {isa: self._precompiled(isa) for isa in sorted(isas)}
+        self._headers = {isa: self._precompiled(isa) for isa in sorted({isa for _, isa in self.commands})}
 
     def _precompiled(self, isa: str) -> list[str | Path]:
         """The options that include immintrin.h, without which a small kernel takes twice as long."""
@@ -67,30 +62,11 @@ class Kernels:
     def symbols(self, kernel: str, isa: str, source: Path | None = None) -> list[str]:
         """What the object of a kernel, or of another source with its flags, shows the linker: 'letter name'."""
         command, own = self.commands[kernel, isa]
-        output = None if source else self._objects.get((kernel, isa))
-        if output is None:
-            output = self._folder / f"{(source or own).stem}.{isa}.o"
-            cpp_programs.run(*command, "-O0", *self._headers.get(isa, []), source or own, "-o", output)
+        output = self._folder / f"{(source or own).stem}.{isa}.o"
+        cpp_programs.run(*command, "-O0", *self._headers[isa], source or own, "-o", output)
         lines = cpp_programs.run(self._nm, "--defined-only", "--demangle", output).splitlines()
         symbols = [line.split(maxsplit=1)[1] for line in lines if len(line.split()) > 2]
         return [symbol for symbol in symbols if symbol[0] not in LOCAL]
-
-
-def sanitized_objects() -> dict[tuple[str, str], Path]:
-    """Those of the kernels that this machine can run, by kernel and set; none where clang++ compiles them, at -O1."""
-    if fuzzing.can_build():
-        return {}
-    here = [isa for isa in isas.FLAGS if isa != "ref" and isas.cpu_has(isa)]
-    folder = cpp_programs.sanitized(*(f"tcim_lite_kernels_{isa}" for isa in here))
-    found = {}
-    for entry in json.loads((folder / "compile_commands.json").read_text()):
-        words = shlex.split(entry["command"])
-        output = words[words.index("-o") + 1]
-        if (target := re.search(r"tcim_lite_kernels_(\w+)\.dir", output)) and target[1] != "ref":
-            assert "-O0" in words
-            kernel = Path(entry["file"]).stem.removesuffix(f"_{target[1]}")
-            found[kernel, target[1]] = folder / output
-    return found
 
 
 @pytest.fixture(scope="module", params=TOOLCHAINS)
