@@ -97,13 +97,14 @@ class ChatReply:
         self._one_call = request.parallel_tool_calls is False
         named = named_tool(request)
         self._is_named = named is not None
-        names = frozenset(tool.function.name for tool in request.tools or ())
+        schemas = {tool.function.name: tool.function.parameters or {} for tool in request.tools or ()}
+        names = frozenset(schemas)
         self._parts: list[ReplyParts | ChannelParts | ForcedCall] = []
         for _ in range(n):
             if named is not None or request.tool_choice == "required":
                 self._parts.append(ForcedCall(named, names))
             else:
-                self._parts.append(parts_of(prompt, frozenset() if request.tool_choice == "none" else names))
+                self._parts.append(parts_of(prompt, frozenset() if request.tool_choice == "none" else names, schemas))
         self._whole = [Parts() for _ in range(n)]
         self._begun = [0] * n  # calls, those included that are left out
         self._logprobs: list[list[Any]] = [[] for _ in range(n)]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from .channels import ChannelParts, has_channels
 from .reply_parts import ReplyParts
 
 
-def parts_of(prompt: str, tools: frozenset[str] = frozenset()) -> ReplyParts | ChannelParts:
+def parts_of(
+    prompt: str, tools: frozenset[str] = frozenset(), schemas: Mapping[str, Mapping[str, Any]] | None = None
+) -> ReplyParts | ChannelParts:
     """What splits the reply to a prompt.
 
     Args:
         prompt: Its text, or the end of it.
         tools: Names that a call may have.
+        schemas: Of the arguments of tools, by name, where they are known.
     """
     if has_channels(prompt):
         return ChannelParts(prompt, tools)
-    return ReplyParts(tools, is_thinking=prompt.rstrip().endswith("<think>"))
+    return ReplyParts(tools, is_thinking=prompt.rstrip().endswith("<think>"), schemas=schemas)

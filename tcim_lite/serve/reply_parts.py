@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from .tool_calls import END_CALL, ArgumentsText, CallPart, call_head, whole_call
+from .parameter_tags import ParameterTags, tagged_head
+from .tool_calls import END_CALL, ArgumentsText, CallPart, bare_head, call_head, may_be_bare, whole_call
 
 _THINK, _END_THINK = "<think>", "</think>"
-_CALL = "<tool_call>"  # as Qwen3 writes it: a JSON object up to </tool_call>
+_CALL = "<tool_call>"  # up to </tool_call> a JSON object, as Qwen3 writes it, or tags, as Qwen3.5 does
 
 
 @dataclass
@@ -37,11 +40,18 @@ class ReplyParts:
     Args:
         tools: Names that a call may have; an empty set leaves calls in the content.
         is_thinking: The prompt ends with `<think>`: the reply begins with reasoning.
+        schemas: Of the arguments of tools, by name, where they are known.
     """
 
-    def __init__(self, tools: frozenset[str] = frozenset(), *, is_thinking: bool = False):
-        self._tools, self._held = tools, ""
-        self._arguments = ArgumentsText()
+    def __init__(
+        self,
+        tools: frozenset[str] = frozenset(),
+        *,
+        is_thinking: bool = False,
+        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+    ):
+        self._tools, self._schemas, self._held = tools, schemas or {}, ""
+        self._arguments: ArgumentsText | ParameterTags = ArgumentsText()
         self._state = "thought" if is_thinking else "begin"
 
     def add(self, text: str) -> Parts:
@@ -59,9 +69,10 @@ class ReplyParts:
             parts.reasoning = held
         elif self._state == "call":  # it is not known whom it calls
             parts.content = _CALL + held
-        elif self._state == "arguments" and held:
-            parts.add_arguments(held)
-        elif self._state != "called":
+        elif self._state in ("arguments", "bare"):  # a value in tags is nothing before its end
+            if held and isinstance(self._arguments, ArgumentsText):
+                parts.add_arguments(held)
+        elif self._state not in ("called", "bare called"):
             parts.content = held
         return parts
 
@@ -71,7 +82,11 @@ class ReplyParts:
             "begin": self._begin,
             "thought": lambda _: self._skip_lines("thinking"),  # what follows <think>
             "thinking": self._thinking,
-            "gap": lambda _: self._skip_lines("saying"),  # between a thought or a call and what follows
+            "gap": lambda _: self._skip_lines("saying"),  # between a call and what follows
+            "thought over": lambda _: self._skip_lines("first"),
+            "first": self._first,
+            "bare": self._take_arguments,
+            "bare called": self._end_of_bare,
             "saying": self._saying,
             "call": self._call,
             "arguments": self._take_arguments,
@@ -85,13 +100,32 @@ class ReplyParts:
         if start.startswith(_THINK):
             self._held, self._state = start[len(_THINK) :], "thought"
         else:
+            self._state = "first"
+        return True
+
+    def _first(self, parts: Parts) -> bool:
+        """What is said first may be a call without a tag."""
+        head = bare_head(self._held, self._tools)
+        if head is not None:
+            parts.calls.append(CallPart(head[0]))
+            self._held, self._arguments, self._state = head[1], ArgumentsText(), "bare"
+        elif self._tools and may_be_bare(self._held, self._tools):
+            return False
+        else:
             self._state = "saying"
+        return True
+
+    def _end_of_bare(self, parts: Parts) -> bool:
+        text = self._held.lstrip(" \n}")
+        if not text:
+            return False
+        self._held, self._state = (text[1:], "first") if text[0] in ",;" else (text.removeprefix("]"), "gap")
         return True
 
     def _thinking(self, parts: Parts) -> bool:
         before, found = self._until(_END_THINK)
         parts.reasoning += before
-        self._state = "gap" if found else "thinking"
+        self._state = "thought over" if found else "thinking"
         return found
 
     def _skip_lines(self, state: str) -> bool:
@@ -117,6 +151,12 @@ class ReplyParts:
             parts.calls.append(CallPart(name))
             self._arguments, self._state = ArgumentsText(), "arguments"
             return True
+        head = tagged_head(self._held, self._tools)
+        if head is not None:
+            name, self._held = head
+            parts.calls.append(CallPart(name))
+            self._arguments, self._state = ParameterTags(self._schemas.get(name, {})), "arguments"
+            return True
         inside, end, after = self._held.partition(END_CALL)
         if not end:
             return False
@@ -132,7 +172,8 @@ class ReplyParts:
         text, self._held, has_ended = self._arguments.take(self._held)
         if text:
             parts.add_arguments(text)
-        self._state = "called" if has_ended else "arguments"
+        if has_ended:
+            self._state = "called" if self._state == "arguments" else "bare called"
         return has_ended
 
     def _end_of_call(self, parts: Parts) -> bool:

@@ -13,6 +13,11 @@ END_CALL = "</tool_call>"
 # What Qwen3 writes before the arguments. They have to be an object: only of one is the end known without the tag.
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
 
+# What Llama, Mistral and others write, one object or several in a list, behind a special token or none.
+_BARE = re.compile(r'\s*\[?\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_BARE_BEGINS = ('{"name":"', '[{"name":"')
+_BARE_CHARS = 64  # of it, without the name
+
 
 @dataclass
 class CallPart:
@@ -37,6 +42,28 @@ def call_head(text: str, tools: frozenset[str]) -> tuple[str, str] | None:
     except ValueError:
         return None
     return (name, text[head.end() :]) if name in tools else None
+
+
+def bare_head(text: str, tools: frozenset[str]) -> tuple[str, str] | None:
+    """As `call_head`, of a reply that is calls and nothing else."""
+    head = _BARE.match(text)
+    if head is None:
+        return None
+    name = head[1][1:-1]
+    return (name, text[head.end() :]) if name in tools else None
+
+
+def may_be_bare(text: str, tools: frozenset[str]) -> bool:
+    """Whether more text may make a call of it that `bare_head` reads."""
+    compact = "".join(text.split())
+    for begin in _BARE_BEGINS:
+        if begin.startswith(compact):
+            return True
+        if compact.startswith(begin):
+            name, _, _ = compact.removeprefix(begin).partition('"')
+            fits = name in tools if '"' in compact[len(begin) :] else any(tool.startswith(name) for tool in tools)
+            return fits and len(text) < _BARE_CHARS + len(name)
+    return False
 
 
 def whole_call(text: str, tools: frozenset[str]) -> CallPart | None:
