@@ -8,7 +8,9 @@ columns and a code of the dtype, each uint32.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,9 @@ from ..hmm.payload import TemporaryFile
 from .json_object import read_object
 from .package import Package
 from .text_file import read_text
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 _ALIGNMENT = 4096  # of tensors in the file: as of a page, so that weights are used where they lie
 _FP16 = 1  # the vendor's code; those of other dtypes are not known
@@ -41,10 +46,12 @@ def pack(package: Package, path: Path) -> dict[str, int]:
     _check_place(package, path)
     graphs = {name: _self_contained(getattr(package, attribute)) for name, attribute in _GRAPHS.items()}
     prefill = graphs["prefill.hmm"]
-    from gguf import GGUFWriter
+    config = read_object(package.tokenizer_folder / "config.json", _MOST_BYTES)
+    from gguf import MODEL_ARCH_NAMES, GGUFWriter
 
-    writer = GGUFWriter(None, _model_type(package.tokenizer_folder))
+    writer = GGUFWriter(None, _architecture(str(config.get("model_type", "")), MODEL_ARCH_NAMES.values()))
     writer.add_name(package.name)
+    _add_sizes(writer, config, prefill)
     writer.add_custom_alignment(_ALIGNMENT)
     writer.add_bool("is_hmm", True)
     writer.add_string("target", prefill.target)
@@ -118,5 +125,21 @@ def _host_files(folder: Path) -> dict[str, _Bytes]:
     return {name: np.frombuffer(content, np.int8) for name, content in contents.items()}
 
 
-def _model_type(folder: Path) -> str:
-    return str(read_object(folder / "config.json", _MOST_BYTES).get("model_type", ""))
+def _architecture(model_type: str, names: Iterable[str]) -> str:
+    """llama.cpp's name of a model type, as qwen35 for qwen3_5; the type itself where llama.cpp has none."""
+    return next((name for name in names if _letters(name) == _letters(model_type.removesuffix("_text"))), model_type)
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").replace("-", "")
+
+
+def _add_sizes(writer: GGUFWriter, config: Mapping[str, Any], prefill: hmm.Container) -> None:
+    """The sizes by which programs on llama.cpp name caches and take rows of the embedding."""
+    language = config.get("text_config", config)
+    layers = language.get("num_hidden_layers") if isinstance(language, dict) else None
+    if isinstance(layers, int):
+        writer.add_block_count(layers)
+    graph = prefill.graphs[0]
+    writer.add_embedding_length(graph.values[graph.inputs[0]].shape[-1])
+    writer.add_context_length(json.loads(prefill.custom_msg)["context_length"])

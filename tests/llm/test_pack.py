@@ -15,6 +15,7 @@ from llm_packages import DEMO_CHECKPOINT, compile_package
 import tcim_lite.runtime as tcim
 from tcim_lite import hmm
 from tcim_lite.cli import main
+from tcim_lite.models.families import FAMILIES
 
 gguf = pytest.importorskip("gguf", reason="the oracle")
 
@@ -31,6 +32,7 @@ def packed(tmp_path_factory):
 
 def test_the_reader_of_gguf_finds_every_file(packed):
     package, file = packed
+    config = json.loads((package.tokenizer_folder / "config.json").read_text())
     found = gguf.GGUFReader(file)
     about = {name: field.contents() for name, field in found.fields.items() if not name.startswith("GGUF.")}
     assert about == {
@@ -40,6 +42,9 @@ def test_the_reader_of_gguf_finds_every_file(packed):
         "is_hmm": True,
         "target": "xh2",
         "core_num": hmm.read(package.prefill_path).ncore,
+        "qwen3.block_count": config["num_hidden_layers"],
+        "qwen3.embedding_length": config["hidden_size"],
+        "qwen3.context_length": json.loads(hmm.read(package.prefill_path).custom_msg)["context_length"],
     }
     stored = {tensor.name: tensor for tensor in found.tensors}
     assert all(tensor.tensor_type == gguf.GGMLQuantizationType.I8 for tensor in stored.values())
@@ -47,7 +52,6 @@ def test_the_reader_of_gguf_finds_every_file(packed):
     assert stored["prefill.hmm"].data.tobytes() == package.prefill_path.read_bytes()
     assert stored["decoder.hmm"].data.tobytes() == package.decode_path.read_bytes()
     table = stored["quant_embedding.bin"].data.tobytes()
-    config = json.loads((package.tokenizer_folder / "config.json").read_text())
     assert struct.unpack("<IIII", table[:16]) == (2, config["vocab_size"], config["hidden_size"], 1)
     assert table[16:] == (package.folder / "hmquant" / "quant_embedding.bin").read_bytes()
     tokenizer = json.loads(stored["tokenizer_config.json"].data.tobytes())
@@ -57,6 +61,19 @@ def test_the_reader_of_gguf_finds_every_file(packed):
     assert set(stored) == others | {"prefill.hmm", "decoder.hmm", "quant_embedding.bin"}
     for name in others - {"tokenizer_config.json"}:
         assert stored[name].data.tobytes() == (package.tokenizer_folder / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("family", "architecture"), [("qwen3_5", "qwen35"), ("gpt_oss", "gpt-oss"), ("qwen2_5_vl", "qwen2_5_vl")]
+)
+def test_the_architecture_has_llama_cpps_name_where_there_is_one(tiny_package, tmp_path, family, architecture):
+    package = tiny_package(family, quant="float16", self_contained=True)
+    assert main(["pack", str(package.folder), "-o", str(tmp_path / "model.gguf")]) == 0
+    fields = gguf.GGUFReader(tmp_path / "model.gguf").fields
+    assert fields["general.architecture"].contents() == architecture
+    config = FAMILIES[family].tiny_config
+    layers = config.get("text_config", config)["num_hidden_layers"]
+    assert fields[f"{architecture}.block_count"].contents() == layers
 
 
 def test_graphs_run_from_where_they_lie(packed):
