@@ -70,45 +70,20 @@ def test_a_package_does_not_differ_from_itself(package, diff, tmp_path):
     assert "http" not in page
 
 
-@pytest.mark.parametrize(
-    ("weight", "op", "value"),
-    [
-        pytest.param("layers.1.self_attn.qkv.weight", "Linear", "layers.1.attn.qkv", marks=pytest.mark.slow),
-        ("layers.0.mlp.down_proj.weight", "Linear", "layers.0.mlp.out"),
-        pytest.param("layers.1.self_attn.k_norm.weight", "RMSNorm", "layers.1.attn.k_norm", marks=pytest.mark.slow),
-        pytest.param(
-            "layers.0.post_attention_layernorm.weight", "RMSNorm", "layers.0.mlp.norm", marks=pytest.mark.slow
-        ),
-        pytest.param("lm_head.weight", "Linear", "logits", marks=pytest.mark.slow),
-    ],
-)
-def test_one_wrong_weight_is_located(package, diff, tmp_path, weight, op, value):
-    status, printed = diff(package, plant(package, tmp_path / "bad", {weight: wrong_weight}))
+def test_one_wrong_weight_is_located(package, diff, tmp_path):
+    status, printed = diff(package, plant(package, tmp_path / "bad", {"layers.0.mlp.down_proj.weight": wrong_weight}))
     assert status == 1
-    assert f"first beyond its bound: the op {op} that makes {value}, step 0 (qwen3_prefill)" in printed
-    assert_the_cut_shows_it(tmp_path / "diff/cut", value)
+    assert "first beyond its bound: the op Linear that makes layers.0.mlp.out, step 0 (qwen3_prefill)" in printed
+    assert_the_cut_shows_it(tmp_path / "diff/cut", "layers.0.mlp.out")
     page = (tmp_path / "diff/index.html").read_text()
-    assert f"the op {op} that makes" in page
+    assert "the op Linear that makes" in page
     assert page.count("<svg") == 4
 
 
-@pytest.mark.parametrize("value", ["layers.0.attn.q", pytest.param("layers.1.attn.k", marks=pytest.mark.slow)])
-def test_one_wrong_position_is_located(package, diff, tmp_path, value):
-    status, printed = diff(package, move_position(package, tmp_path / "bad", value))
-    assert (status, f"the op Rope that makes {value}, step 0" in printed) == (1, True), printed
-    assert_the_cut_shows_it(tmp_path / "diff/cut", value)
-
-
-@pytest.mark.slow
-def test_swapped_layers_are_located(package, diff, tmp_path):
-    weights = [entry.name for path in package.glob("*decode.hmm") for entry in read(path).weights]
-    swap = {name: name.replace("layers.0.", "layers.9.").replace("layers.1.", "layers.0.") for name in weights}
-    swap = {name: other.replace("layers.9.", "layers.1.") for name, other in swap.items() if other != name}
-    norms = {f"layers.{layer}.input_layernorm.weight": wrong_weight for layer in (0, 1)}  # all ones, but for one
-    status, printed = diff(package, plant(package, tmp_path / "bad", {}, swap))
-    assert (status, "the op Linear that makes layers.0.attn.qkv, step 0" in printed) == (1, True), printed
-    status, printed = diff(package, plant(package, tmp_path / "bad", norms, swap))
-    assert (status, "the op RMSNorm that makes layers.0.attn.norm, step 0" in printed) == (1, True), printed
+def test_one_wrong_position_is_located(package, diff, tmp_path):
+    status, printed = diff(package, move_position(package, tmp_path / "bad", "layers.0.attn.q"))
+    assert (status, "the op Rope that makes layers.0.attn.q, step 0" in printed) == (1, True), printed
+    assert_the_cut_shows_it(tmp_path / "diff/cut", "layers.0.attn.q")
 
 
 @pytest.mark.slow
@@ -155,10 +130,9 @@ def test_text_of_a_vision_language_model_against_transformers(diff, tmp_path, fa
     from vision_language import random_model
 
     random_model(family).save_pretrained(tmp_path / "hf")
-    for quant in ("float32", "w4a8h0_ssfp"):
-        package = compile_package(tmp_path / "hf", tmp_path / quant, quant=quant, **SIZES)
-        status, printed = diff(f"hf:{tmp_path / 'hf'}", package.folder)
-        assert (status, "no op leaves its bound" in printed) == (0, True), printed
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant="w4a8h0_ssfp", **SIZES)
+    status, printed = diff(f"hf:{tmp_path / 'hf'}", package.folder)
+    assert (status, "no op leaves its bound" in printed) == (0, True), printed
     moved = {"rope.cos": lambda entry, data: np.roll(data.reshape(entry.shape[0], -1), -1, axis=0)}  # by one position
     wrong = plant(package.folder, tmp_path / "bad", moved)
     status, printed = diff(f"hf:{tmp_path / 'hf'}", wrong)
