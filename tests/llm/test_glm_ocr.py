@@ -8,7 +8,6 @@ import os
 import numpy as np
 import pytest
 import warm_python
-from llm_packages import LoadedPackage, compile_package
 
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
@@ -105,16 +104,6 @@ module.run(True)
     assert says in bad.stderr
 
 
-def test_steps_of_text_are_chunks_of_it(tiny_package):
-    """Positions of text that the host library sets are those of a chunk, token by token."""
-    tokens = np.random.default_rng(3).integers(0, 331, 40).tolist()
-    package = tiny_package("glm_ocr", **SIZES)
-    whole, stepped = LoadedPackage(package), LoadedPackage(package)
-    want = whole.prefill(tokens)
-    stepped.prefill(tokens[:-1])
-    np.testing.assert_array_equal(stepped.decode(tokens[-1], len(tokens) - 1), want)
-
-
 @pytest.mark.parametrize("window", [(0, 24), (3, 5), (7, 17), (16, 24)])
 def test_pairs_are_put_apart_in_any_rows(window):
     """Heads of 8 rows, of which 6 turn: rows of the whole are rows of a part."""
@@ -130,19 +119,6 @@ def test_pairs_are_put_apart_in_any_rows(window):
     np.testing.assert_array_equal(
         PairsApart(Numbers(), 8, 6).read(start, stop), Numbers().read(0, 24)[order][start:stop]
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch": 2}, "--batch 2: the vendor has no graph of several slots with positions along time"),
-        ({"position_ids": True}, "always take positions, along time, height and width; leave it out"),
-    ],
-)
-def test_options_that_the_vendor_has_not_are_refused(tmp_path, options, message):
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["glm_ocr"].tiny_config))
-    with pytest.raises(CompileError, match=message):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, **SIZES, **options)
 
 
 @pytest.mark.parametrize(
