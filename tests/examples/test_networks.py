@@ -21,6 +21,7 @@ Image = pytest.importorskip("PIL.Image", reason="needs Pillow")
 from PIL import ImageOps
 
 import tcim_lite.runtime as rt
+from tcim_lite.cli import main
 from tcim_lite.models.onnx.compile import OnnxOptions, compile_onnx
 
 pytestmark = pytest.mark.slow  # whole programs
@@ -146,8 +147,10 @@ def test_the_examples_say_which_file_is_no_image_that_they_open(run_example, tmp
     )
     for name, content in (("bomb.png", header), ("empty.png", b""), ("text.jpg", b"no image")):
         (tmp_path / name).write_bytes(content)
-        for example, kind in (("image_classification.py", "classifier"), ("object_detection.py", "detector")):
-            done = run_example(example, NETWORKS / f"shapes_{kind}.onnx", tmp_path / name)
+    for example, kind in (("image_classification.py", "classifier"), ("object_detection.py", "detector")):
+        assert main(["compile", str(NETWORKS / f"shapes_{kind}.onnx"), "-o", str(tmp_path / kind), "-q"]) == 0
+        for name in ("bomb.png", "empty.png", "text.jpg"):
+            done = run_example(example, tmp_path / kind, tmp_path / name)
             assert done.returncode == 1
             assert done.stderr.splitlines()[-1].startswith("error: ")
             assert "Traceback" not in done.stderr

@@ -21,12 +21,12 @@ EXAMPLES = {
 }
 
 
-# Without a template all encode by the same function, and the compiler refuses slots and positions together.
-CASES = [(example, how) for how in ("--raw", "--raw, with positions") for example in EXAMPLES]
-CASES.remove(("qwen3_multibatch.py", "--raw, with positions"))
+HOW = ("--raw", "without a template", "--raw, with positions")
+CASES = [(example, how) for how in HOW for example in EXAMPLES]
+CASES.remove(("qwen3_multibatch.py", "--raw, with positions"))  # the compiler refuses slots and positions together
 
 
-@pytest.mark.parametrize(("example", "how"), [*CASES, ("qwen3_chat.py", "without a template")])
+@pytest.mark.parametrize(("example", "how"), CASES)
 def test_an_example_completes_a_text(compile_demo, run_example, tmp_path, example, how):
     package = compile_demo(*EXAMPLES[example], *(("--position-ids",) if "positions" in how else ()))
     folder = package.folder
