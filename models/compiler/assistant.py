@@ -47,7 +47,8 @@ _KINDS = ("sliding", "full")
 _CLUSTERS, _ONE_LESS, _MOST = "clusters.of_tokens", "clusters.one_less", "clusters.most"
 _LARGE = 65504.0
 _ORDER = "masked_embedding.token_ordering"
-_NOT_WITH_IT = ("batch", "pipeline", "ndevice", "argmax", "all_logits", "draft_layers")
+# Options for graphs that a model with an assistant does not have.
+NOT_WITH_ASSISTANT = ("batch", "pipeline", "ndevice", "argmax", "all_logits", "draft_layers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +167,19 @@ def assistant_in(options: CompileOptions) -> Family | None:
     Raises:
         CompileError: Options for graphs that a model with an assistant does not have.
     """
-    if options.draft is None or not (folder_of(options.draft) / "config.json").is_file():
-        return None
-    raw = config_of(folder_of(options.draft))
-    found = next((own for f in FAMILIES.values() if (own := f.assistant) is not None and own.is_of(raw)), None)
+    found = None if options.draft is None else assistant_family(options.draft)
     if found is not None:
-        options.refuse_these(_NOT_WITH_IT, f"graphs of a model with {found.title} are for one sequence on one device")
+        reason = f"graphs of a model with {found.title} are for one sequence on one device"
+        options.refuse_these(NOT_WITH_ASSISTANT, reason)
     return found
+
+
+def assistant_family(draft: Path) -> Family | None:
+    """Returns the family of the assistant in a checkpoint; None where it is no assistant."""
+    if not (folder_of(draft) / "config.json").is_file():
+        return None
+    raw = config_of(folder_of(draft))
+    return next((own for f in FAMILIES.values() if (own := f.assistant) is not None and own.is_of(raw)), None)
 
 
 def prepare_assistant(options: CompileOptions, target: PreparedModel, family: Family) -> OtherGraphs:

@@ -23,6 +23,7 @@ from ..checkpoints.gguf import is_gguf
 from ..common.errors import CheckpointError, CompileError
 from ..families import read_config
 from ..weights.roles import MTP_JOIN
+from .assistant import NOT_WITH_ASSISTANT, assistant_family
 from .compile import compile_checkpoint
 from .graph_specs import one_slot_for
 from .options import CompileOptions
@@ -81,8 +82,11 @@ def cached_package(
     return package
 
 
-def fitting(checkpoint: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of `options`, which nobody asked for, that a checkpoint takes."""
+def fitting(checkpoint: Path, options: Mapping[str, Any], draft: Path | None = None) -> dict[str, Any]:
+    """Returns those of `options`, which nobody asked for, that a checkpoint takes, or takes beside a draft.
+
+    Of `mtp` and `verify_length` it takes one; a draft brings a verify graph of its own.
+    """
     from ..own_graphs import own_graphs_of  # uses parts of this package
 
     lacks = {"mtp"}
@@ -94,10 +98,16 @@ def fitting(checkpoint: Path, options: Mapping[str, Any]) -> dict[str, Any]:
             if one_slot_for(config):
                 lacks.add("batch")
             layer = config.family.tensors.get(MTP_JOIN)
-            if layer is not None and layer.names[0] in Checkpoint(checkpoint):
+            if draft is None and layer is not None and layer.names[0] in Checkpoint(checkpoint):
                 lacks.discard("mtp")
+            if config.family.contract.carried:
+                lacks.add("verify_length")
+        if draft is not None and assistant_family(draft) is not None:
+            lacks.update(NOT_WITH_ASSISTANT)
     except CompileError:  # compiling it says what is wrong
-        pass
+        return dict(options)
+    if draft is not None or "mtp" not in lacks:
+        lacks.add("verify_length")
     return {name: value for name, value in options.items() if name not in lacks}
 
 

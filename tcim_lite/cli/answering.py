@@ -27,6 +27,8 @@ class Answer:
         elapsed_s: seconds from the request to the end.
         first_s: seconds to the first token.
         token_s: seconds from the request to each of `tokens`.
+        drafted: guesses of tokens that were judged.
+        accepted: of these, the ones that became tokens.
     """
 
     text: str = ""
@@ -36,16 +38,20 @@ class Answer:
     elapsed_s: float = 0.0
     first_s: float = 0.0
     token_s: list[float] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
 
     def stats(self, device: str, dtype: str) -> dict[str, Any]:
         """The figures of the line that generate prints; a stop token counts as generated."""
         assert self.last is not None
         assert self.last.usage is not None
         usage = self.last.usage
+        guesses = {"drafted_tokens": self.drafted, "accepted_tokens": self.accepted} if self.drafted else {}
         return {
             "prompt_tokens": usage.prompt_tokens,
             "cached_tokens": usage.cached_tokens,
             "generated_tokens": usage.completion_tokens,
+            **guesses,
             "elapsed_seconds": round(self.elapsed_s, 3),
             "tokens_per_second": round(usage.completion_tokens / self.elapsed_s, 2),
             "ttft_ms": round(self.first_s * 1e3, 1),
@@ -85,7 +91,7 @@ def answer(
         RequestError: As `Engine.add`.
         RuntimeError: The runtime failed; the message is its own.
     """
-    made, started = Answer(), perf_counter()
+    made, started, before = Answer(), perf_counter(), replace(engine.stats)
     request = engine.add(prompt, params)
     while engine.has_work:
         if is_stopped():
@@ -102,6 +108,8 @@ def answer(
             if event.finish_reason is not None:
                 made.last = event
     made.elapsed_s = perf_counter() - started
+    made.drafted = engine.stats.drafted_tokens - before.drafted_tokens
+    made.accepted = engine.stats.accepted_tokens - before.accepted_tokens
     if made.last is None or made.last.finish_reason == "error":
         raise RuntimeError((made.last and made.last.error) or "the engine has ended")
     return made

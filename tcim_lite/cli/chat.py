@@ -17,6 +17,7 @@ from .opening import (
     open_package,
     quant_of,
     say,
+    speculate_of,
     standard_input,
     start_log,
     take_model,
@@ -73,7 +74,9 @@ def _chat(args: argparse.Namespace) -> int:
     from ..llm.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
-    engine = Engine.open(package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer)
+    engine = Engine.open(
+        package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer, speculate=speculate_of(args)
+    )
     if is_terminal:
         import readline  # noqa: F401  # input() edits lines and remembers them
 

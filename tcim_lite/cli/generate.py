@@ -14,6 +14,7 @@ from .opening import (
     open_package,
     quant_of,
     say,
+    speculate_of,
     standard_input,
     start_log,
     take_model,
@@ -90,7 +91,9 @@ def _generate(args: argparse.Namespace) -> int:
     thinking = False if args.no_thinking else None
     tokens = encode_chat(tokenizer, messages, raw=not args.chat, enable_thinking=thinking)
     tokens, params = with_channels(tokenizer, tokens, params)
-    engine = Engine.open(package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer)
+    engine = Engine.open(
+        package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer, speculate=speculate_of(args)
+    )
     made = answer(engine, tokens, params, (lambda piece: None) if args.json else show)
     stats = made.stats(device_name(devices), quant_of(package))
     if args.json:

@@ -1,4 +1,4 @@
-"""What generate, chat and serve share: the model they are given, devices, the log."""
+"""What generate, chat and serve share: the model they are given, what guesses for it, devices, the log."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from ..llm.engine.speculate import Speculate
     from ..llm.package import Package
 
-_COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch")
+_COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch", "draft")
+
+# What guesses needs such graphs of a checkpoint, where nobody asks for others.
+_VERIFY: dict[str, Any] = {"mtp": True, "verify_length": 5}
+_GRAPHS_TO_GUESS = {"off": {}, "draft": {"mtp": True}, "lookup": _VERIFY, "auto": _VERIFY}
 
 # Options that have other names where their values are checked.
 _CHECKED_AS = {
@@ -45,6 +50,11 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, log_level: str = "wa
         "--devices", "--device", default="0", metavar="IDS", help="device ids, such as 0,1 (%(default)s)"
     )
     parser.add_argument("--pipeline", action="store_true", help="run the stages of a --pipeline package, one a device")
+    parser.add_argument(
+        "--speculate",
+        choices=("off", "auto", "draft", "lookup"),
+        help="guess tokens while one answer is being made; answers do not change (off; with --draft: draft)",
+    )
     parser.add_argument("--log-file", type=Path, metavar="FILE", help="write the log there instead of stderr")
     parser.add_argument(
         "--log-level",
@@ -53,10 +63,13 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, log_level: str = "wa
         help="%(default)s; info begins with all arguments",
     )
     group = parser.add_argument_group("a checkpoint instead of a package")
-    group.add_argument("--quant", "--dtype", choices=QUANTS, help="as in `tcim-lite compile`, like the next three")
+    group.add_argument("--quant", "--dtype", choices=QUANTS, help="as in `tcim-lite compile`, like the next four")
     group.add_argument("--context-length", type=int, metavar="C", help="rows of the KV caches")
     group.add_argument("--prefill-length", type=int, metavar="P", help="tokens in a prefill chunk")
     group.add_argument("--batch", type=int, metavar="B", help="slots of the decode graph")
+    group.add_argument(
+        "--draft", metavar="MODEL", help="the checkpoint of a draft model or of an assistant, which guesses tokens"
+    )
     group.add_argument(
         "--local-files-only", action="store_true", help="use an earlier download from the hub, and ask no server"
     )
@@ -127,21 +140,22 @@ def _check_devices(args: argparse.Namespace, package: Package) -> None:
 
 
 def _compiled(args: argparse.Namespace, path: Path, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Path:
-    from ..models.checkpoints.hub import download, is_hub_name
     from ..models.common.errors import CompileWarning
     from ..models.compiler.cache import cached_package, fitting
 
-    label = None
     if path.suffix in (".hmm", ".hmms", ".hmw"):
         raise ValueError(f"{path} is one file of a package; give its folder, {path.parent}")
-    if not path.exists():
-        if not is_hub_name(args.model):
-            raise FileNotFoundError(
-                f"{args.model}: there is no such file or folder; expected a package, a checkpoint folder, a GGUF file "
-                "or a name on the Hugging Face hub (Owner/Model)"
-            )
-        path, label = download(args.model, local_files_only=args.local_files_only), args.model
-    options = {**fitting(path, defaults), **given}
+    label = None if path.exists() else args.model
+    path, speculate = _found(args, args.model, "a package, a checkpoint folder"), speculate_of(args)
+    draft = None if args.draft is None else _found(args, args.draft, "a checkpoint folder")
+    options = {**fitting(path, {**defaults, **_GRAPHS_TO_GUESS[speculate]}, draft), **given}
+    if draft is not None:
+        options["draft"] = draft
+    elif speculate == "draft" and "mtp" not in options:
+        raise ValueError(
+            f"--speculate draft: {path} has no layer of multi-token prediction that could guess; give a draft model or "
+            "an assistant with --draft MODEL, or take --speculate lookup"
+        )
     count = len(shares_of(args)[0])
     if args.pipeline:
         options = {**options, "pipeline": count}
@@ -151,6 +165,33 @@ def _compiled(args: argparse.Namespace, path: Path, defaults: Mapping[str, Any],
         warnings.simplefilter("always", CompileWarning)
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
         return cached_package(path, label=label, say=say, progress=True, name=args.name, **options)
+
+
+def _found(args: argparse.Namespace, name: str, what: str) -> Path:
+    """A checkpoint that is here, or is downloaded now."""
+    from ..models.checkpoints.hub import download, is_hub_name
+
+    path = Path(name)
+    if path.exists():
+        return path
+    if not is_hub_name(name):
+        raise FileNotFoundError(
+            f"{name}: there is no such file or folder; expected {what}, a GGUF file or a name on the Hugging Face hub "
+            "(Owner/Model)"
+        )
+    return download(name, local_files_only=args.local_files_only)
+
+
+def speculate_of(args: argparse.Namespace) -> Speculate:
+    """What guesses: what --speculate says, else the draft of --draft, else nothing.
+
+    Raises:
+        ValueError: A draft is given, and something else is to guess.
+    """
+    if args.draft is not None and args.speculate in ("off", "lookup"):
+        raise ValueError(f"--speculate {args.speculate} with --draft {args.draft}, which would guess nothing; drop one")
+    found: Speculate | None = args.speculate
+    return found or ("off" if args.draft is None else "draft")
 
 
 def quant_of(package: Package) -> str:

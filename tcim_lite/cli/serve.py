@@ -7,7 +7,7 @@ import math
 import os
 from pathlib import Path
 
-from .opening import add_model_arguments, explained, open_package, shares_of, start_log, take_model
+from .opening import add_model_arguments, explained, open_package, shares_of, speculate_of, start_log, take_model
 
 HELP = "serve a package over HTTP, as OpenAI's API"
 DESCRIPTION = (
@@ -39,12 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--served-model-name", metavar="NAME", help="what clients call the model (the package's name)")
     parser.add_argument(
-        "--speculate",
-        default="off",
-        choices=("off", "auto", "draft", "lookup"),
-        help="guess tokens while one answer is being made (%(default)s)",
-    )
-    parser.add_argument(
         "--prefix-cache-mb", type=float, default=0, metavar="MB", help="host memory for rows of earlier prompts"
     )
     parser.add_argument("--chat-template", type=Path, metavar="FILE", help="instead of the package's")
@@ -74,8 +68,7 @@ def _serve(args: argparse.Namespace) -> int:
 
     take_model(args)
     start_log(args)
-    # Greedy answers need no logits then; a model's own layer of multi-token prediction guesses, if that is wanted.
-    package = open_package(args, batch=4, argmax=True, mtp=args.speculate in ("auto", "draft"))
+    package = open_package(args, batch=4, argmax=True)  # greedy answers need no logits then
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
     options = ServeOptions(
         model=package.name if args.served_model_name is None else args.served_model_name,
@@ -94,7 +87,7 @@ def _serve(args: argparse.Namespace) -> int:
             chat_template=args.chat_template,
             devices=shares_of(args),
             pipeline=args.pipeline,
-            speculate=args.speculate,
+            speculate=speculate_of(args),
             max_waiting=args.max_queue,
             chunks_per_step=args.prefill_per_decode,
             prefix_cache_bytes=prefix_cache_bytes,

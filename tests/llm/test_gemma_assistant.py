@@ -1,11 +1,13 @@
 """Gemma 4 with its assistant, as the vendor's program runs them: guesses against transformers, tokens as without."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from gemma_program import SHARED, WIDTH, WINDOW, C, P, Program, T, names
-from llm_packages import compile_package
+from generate_command import in_process
+from llm_packages import DEMO_CHECKPOINT, compile_package
 from test_gemma import EXPERTS, GEMMA4, KEYS_ARE_VALUES, bound_of, random_gemma4
 from test_oracle import assert_close, random_weights
 
@@ -247,3 +249,14 @@ def test_an_assistant_is_for_gemma4_alone(models, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3"].tiny_config))
     with pytest.raises(CompileError, match=r"is the assistant of Gemma 4, and .* is Qwen3 dense"):
         compile_package(tmp_path, tmp_path / "out", random_weights=True, draft=models[0] / "assistant")
+
+
+def test_generate_takes_a_checkpoint_and_the_assistant_that_guesses_for_it(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder, _, _ = next(made_models(tmp_path, {"vocab_size": 1536}))  # of the demo's tokenizer
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(DEMO_CHECKPOINT / name, folder / "hf")
+    ask = [folder / "hf", "--context-length", 64, "--prefill-length", 16, "--max-new-tokens", 12, "--prompt", "a b"]
+    made = in_process(capfd, *ask, "--draft", folder / "assistant")
+    assert made["stats"]["drafted_tokens"] > 0
+    assert made["token_ids"] == in_process(capfd, *ask)["token_ids"]

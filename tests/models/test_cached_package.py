@@ -175,6 +175,7 @@ def test_a_default_of_slots_is_for_models_that_have_them(tmp_path, monkeypatch, 
     checkpoint = write_family(tmp_path / "hf", family_config(family), np.float16)
     given = {"quant": "float16", "context_length": 64, "prefill_length": 16}
     beside = {"model": str(checkpoint), "name": None, "devices": "0", "pipeline": False, "local_files_only": True}
+    beside |= {"draft": None, "speculate": None}
     package = open_package(argparse.Namespace(**beside, **given, batch=None), batch=4)
     assert len(lanes_of(rt.load(package.decode_path))) == slots
     if slots == 1:
@@ -206,3 +207,23 @@ def test_guessing_compiles_the_layer_that_a_checkpoint_has(tmp_path, has_layer):
     assert cache.fitting(path, defaults) == (defaults if has_layer else {"batch": 4})
     (path / "config.json").write_text(json.dumps(family_config("qwen3")))
     assert cache.fitting(path, defaults) == {"batch": 4}
+
+
+def test_a_verify_graph_is_compiled_where_no_layer_guesses(tmp_path):
+    dense = write_family(tmp_path / "dense", family_config("qwen3"), np.float32)
+    hybrid = write_family(tmp_path / "hybrid", family_config("qwen3_5"), np.float32)
+    wanted = {"batch": 4, "mtp": True, "verify_length": 5}
+    assert cache.fitting(dense, wanted) == {"batch": 4, "verify_length": 5}
+    assert cache.fitting(dense, wanted, draft=dense) == {"batch": 4}  # which brings one
+    assert cache.fitting(hybrid, wanted) == {"batch": 4}  # its graphs cannot take tokens back
+    tensors = load_file(hybrid / "model.safetensors")
+    save_file({**tensors, "mtp.fc.weight": np.zeros((192, 384), np.float32)}, hybrid / "model.safetensors")
+    assert cache.fitting(hybrid, wanted) == {"batch": 4, "mtp": True}
+
+
+def test_an_assistant_has_one_slot_and_no_argmax(tmp_path):
+    path = write_family(tmp_path / "gemma", family_config("gemma4"), np.float32)
+    (tmp_path / "assistant").mkdir()
+    (tmp_path / "assistant/config.json").write_text('{"model_type": "gemma4_assistant"}')
+    wanted = {"batch": 4, "argmax": True, "mtp": True, "name": "a"}
+    assert cache.fitting(path, wanted, draft=tmp_path / "assistant") == {"name": "a"}
