@@ -170,6 +170,7 @@ def test_bench_prints_modelled_times_of_every_graph(tmp_path, capsys):
         "decode, 2 devices at 0",
         "decode, 2 devices at 32",
         "prefill 16, 2 stages",
+        "verify 3, 2 stages",
         "decode, 2 stages at 0",
         "decode, 2 stages at 32",
     ]

@@ -32,7 +32,7 @@ constexpr Ending kStages[] = {{"_prefill_mtp", " --mtp"},
                               {"_decode_mtp", " --mtp"},
                               {"_prefill_draft", " --draft CHECKPOINT"},
                               {"_decode_draft", " --draft CHECKPOINT"},
-                              {"_verify", " --verify-length 5"},  // but in stages only with --mtp
+                              {"_verify", " --verify-length 5"},
                               {"_prefill", ""},
                               {"_decode", ""}};
 // Of the other graphs of a checkpoint.
@@ -108,8 +108,7 @@ std::optional<Wanted> part_of_package(std::string_view stem) {
     for (const std::string_view model : kModels) {
       if (remove_end(name, model)) break;
     }
-    const bool guesses = cut && stage.text == "_verify";
-    return Wanted{name, concat(guesses ? " --mtp --batch 4" : stage.option, cut ? " --pipeline 2" : ""), !cut};
+    return Wanted{name, concat(stage.option, cut ? " --pipeline 2" : ""), !cut};
   }
   for (const Ending& other : kOthers) {
     std::string_view name = stem;

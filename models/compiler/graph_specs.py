@@ -125,7 +125,7 @@ def graph_specs(options: CompileOptions, config: ModelConfig, *, assisted: bool 
         specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))
     hidden = options.hidden_states
     specs = [_with_states(replace(s, position_ids=given, masks=masks, hidden_states=hidden), options) for s in specs]
-    return _for_devices(specs, _stage_specs(specs[:2], options, config), options)
+    return _for_devices(specs, _stage_specs(specs, options, config), options)
 
 
 def one_slot_for(config: ModelConfig) -> str:

@@ -155,13 +155,18 @@ def test_several_devices_give_the_answers_of_one(several: Package, alone, pipeli
     assert sum(part.nbytes for part in rows) == len(engine.slots.tokens[0]) * engine.slots.row_bytes
 
 
-def test_guesses_are_judged_on_several_devices(tiny_package, monkeypatch, alone):
+@pytest.mark.parametrize("options", [{"ndevice": 2}, {"pipeline": 2}, {"pipeline": 2, "batch": 2}])
+def test_guesses_are_judged_on_several_devices(tiny_package, monkeypatch, alone, options):
     monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
-    package = tiny_package(prefill_length=CHUNK, context_length=CONTEXT, ndevice=2, verify_length=VERIFY)
-    engine = Engine.open(package, devices=(0, 1), stop_tokens=(), drafter=PromptLookup(2, 1))
+    sizes = {"prefill_length": CHUNK, "context_length": CONTEXT}
+    kind = {"devices": (0, 1), "pipeline": "pipeline" in options}
+    engine = Engine.open(tiny_package(verify_length=VERIFY, **options, **sizes), **kind, drafter=PromptLookup(2, 1))
     request = engine.add(prompt_of(4, 4), SamplingParams(max_tokens=30))
     assert run(engine)[0][request.id] == alone(request.prompt, 30)
     assert engine.stats.accepted_tokens > 0
+    without, words = tiny_package(**options, **sizes), "--pipeline 2" if kind["pipeline"] else "--ndevice 2"
+    with pytest.raises(FileNotFoundError, match=f"--verify-length 5.*{words}"):
+        Engine.open(without, **kind, speculate="lookup")
 
 
 def test_stages_and_devices_must_be_as_many(several, tiny_package):

@@ -64,7 +64,7 @@ def test_the_command_that_is_named_makes_the_graph(tmp_path, family, options):
     graphs = sorted(path.name for path in whole.iterdir() if re.search(r"\.hmms?$", path.name))
     folders = {}  # what a command wrote
     if "--mtp" in options:
-        graphs = [graph for graph in graphs if not graph.endswith("_verify.hmm")]  # of other models by --verify-length
+        graphs = [graph for graph in graphs if "_verify" not in graph]  # of other models by --verify-length
     for graph in graphs:
         command = command_for(tmp_path / "none" / graph)
         folder = tmp_path / str(len(folders))

@@ -114,6 +114,15 @@ def guess(drafter: Drafter, request: Request, slots: Slots) -> list[int]:
     return drafter.propose(text, room)[:room] if room > 0 else []
 
 
+def _verifier(slots: Slots | None) -> str:
+    """The graph that judges guesses where a package lacks one."""
+    if slots is None:
+        return "verify.hmm"
+    if slots.carries:
+        return "decode_mtp.hmm"
+    return "verify_part0.hmm" if len(slots.stages) > 1 else "verify.hmms" if len(slots.devices) > 1 else "verify.hmm"
+
+
 def drafter_for(
     package: Package, speculate: Speculate, vocab_size: int, device: int = 0, slots: Slots | None = None
 ) -> Drafter | None:
@@ -133,7 +142,10 @@ def drafter_for(
         ValueError: Another word, or a draft model with another vocabulary.
     """
     guided = slots if slots is not None and slots.hidden_output else None
-    has_verify = guided is not None or package.has("verify.hmm") or package.has("verify.hmms")
+    if slots is not None:
+        has_verify = guided is not None or slots.verify_length > 0
+    else:
+        has_verify = package.has("verify.hmm") or package.has("verify.hmms")
     if speculate == "auto":
         if not has_verify or (guided is not None and guided.verify_length < 2):
             return None
@@ -143,8 +155,7 @@ def drafter_for(
     if speculate not in ("lookup", "draft"):
         raise ValueError(f"speculate={speculate!r}: expected 'off', 'auto', 'lookup' or 'draft'")
     if not has_verify:
-        # Says how to make it.
-        package.graph("decode_mtp.hmm" if slots is not None and slots.carries else "verify.hmm")
+        package.graph(_verifier(slots))  # says how to make it
     if speculate == "lookup":
         return PromptLookup()
     if guided is not None:
