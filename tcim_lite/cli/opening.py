@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..llm.engine.speculate import Speculate
     from ..llm.package import Package
 
-_COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch", "draft")
+_COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch", "draft", "hidden_states")
 
 # What guesses needs such graphs of a checkpoint, where nobody asks for others.
 _VERIFY: dict[str, Any] = {"mtp": True, "verify_length": 5}
@@ -106,7 +106,7 @@ def open_package(args: argparse.Namespace, **defaults: Any) -> Package:
     """
     from ..llm.package import Package
 
-    path, given = Path(args.model), {name: getattr(args, name) for name in _COMPILE_OPTIONS}
+    path, given = Path(args.model), {name: getattr(args, name, None) for name in _COMPILE_OPTIONS}
     given = {name: value for name, value in given.items() if value is not None}
     if path.is_dir() and (any(path.glob("*_prefill*.hmm*")) or not (path / "config.json").is_file()):
         package = Package.open(path, args.name)

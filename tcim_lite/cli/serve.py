@@ -20,6 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the sub-command."""
     add_model_arguments(parser, log_level="info")
     parser.add_argument(
+        "--hidden-states",
+        action="store_const",
+        const=-1,
+        help="of a checkpoint: compile it as `tcim-lite compile --hidden-states` does, for /v1/embeddings",
+    )
+    parser.add_argument(
         "--replicas", type=int, default=1, metavar="N", help="engines side by side, each on an equal share of --devices"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
@@ -68,7 +74,8 @@ def _serve(args: argparse.Namespace) -> int:
 
     take_model(args)
     start_log(args)
-    package = open_package(args, batch=4, argmax=True)  # greedy answers need no logits then
+    # Greedy answers need no logits then.
+    package = open_package(args, batch=4, argmax=args.hidden_states is None)
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
     options = ServeOptions(
         model=package.name if args.served_model_name is None else args.served_model_name,

@@ -15,7 +15,7 @@ from .generation_defaults import GenerationDefaults
 from .token_rows import LAYER_TABLE, TokenRows, layer_table
 
 _DRAFT = "_draft"
-_HIDDEN_STATES = "hidden_states"  # output 0 of graphs without a head
+HIDDEN_STATES = "hidden_states"  # output 0 of graphs without a head
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,21 @@ class Package:
         Raises:
             ValueError: As `embedding`, or the graphs return hidden states.
         """
-        if prefill.get_output_name(0) == _HIDDEN_STATES:
+        if prefill.get_output_name(0) == HIDDEN_STATES:
             raise ValueError(
                 f"the graphs of {self.name} in {self.folder} return hidden states, [1, 1, H]: the package was compiled "
-                "with --hidden-states, for programs that have heads of their own; compile it without"
+                "with --hidden-states, for embeddings or for programs that have heads of their own; compile it without"
             )
-        hidden_size = prefill.get_input_info(prefill.get_input_name(0)).shape[-1]
-        vocab_size = prefill.get_output_info(prefill.get_output_name(0)).shape[-1]
+        return self.embedding_of(prefill, prefill)
+
+    def embedding_of(self, first: Any, last: Any) -> np.ndarray:
+        """As `embedding_for`, of the first and the last stage of prefill; graphs may return hidden states."""
+        rows = first.get_input_info(first.get_input_name(0))
+        hidden_size, name = rows.shape[-1], last.get_output_name(0)
+        if name == HIDDEN_STATES:  # which do not say how many tokens there are
+            vocab_size = self._table().stat().st_size // (hidden_size * np.dtype(rows.dtype).itemsize)
+        else:
+            vocab_size = last.get_output_info(name).shape[-1]
         return self.embedding(hidden_size, vocab_size)
 
     def _path(self, kind: str) -> Path:
@@ -177,13 +185,7 @@ class Package:
             FileNotFoundError: The package has no such file.
             ValueError: The file does not have that many elements.
         """
-        path = self.folder / "hmquant" / "quant_embedding_draft.bin"
-        if not self.name.endswith(_DRAFT) or not path.is_file():
-            path = path.with_name("quant_embedding.bin")
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path} is missing; copy the whole package folder, or compile the checkpoint again"
-            )
+        path = self._table()
         elements = vocab_size * hidden_size
         for dtype in (np.float16, np.float32):
             if path.stat().st_size == elements * np.dtype(dtype).itemsize:
@@ -197,3 +199,13 @@ class Package:
             f"{path} has {path.stat().st_size} bytes, expected {elements * 2} or {elements * 4} for "
             f"[{vocab_size}, {hidden_size}] float16 or float32; it belongs to another package"
         )
+
+    def _table(self) -> Path:
+        path = self.folder / "hmquant" / "quant_embedding_draft.bin"
+        if not self.name.endswith(_DRAFT) or not path.is_file():
+            path = path.with_name("quant_embedding.bin")
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path} is missing; copy the whole package folder, or compile the checkpoint again"
+            )
+        return path

@@ -65,10 +65,10 @@ async def completions(service: Service, http: Request) -> Response:
     """POST /v1/completions."""
     request = read(CompletionRequest, await read_body(http, service.options.max_body_bytes))
     check_model(service, request.model)
-    n = choices(request, prompt_count(request), service.options.max_choices)  # before what may be many are read
+    n = choices(request, prompt_count(request.prompt), service.options.max_choices)  # before what may be many are read
     params = completion_params(request, service.defaults)
     most = service.engines.slots.context_length
-    prompts = await service.in_thread(lambda: completion_prompts(request, service.vocabulary, most))
+    prompts = await service.in_thread(lambda: completion_prompts(request.prompt, service.vocabulary, most))
 
     def writer(usage: UsageCount) -> Writer:
         reply = CompletionReply(request, prompts, n, service.vocabulary)

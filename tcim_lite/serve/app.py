@@ -17,11 +17,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import answer_routes, information, openapi
+from . import answer_routes, embeddings, information, openapi
 from .errors import ApiError
 from .guard import Guard, error_response
 from .options import ServeOptions
-from .protocol import ChatRequest, CompletionRequest, DetokenizeRequest, TemplateRequest, TokenizeRequest
+from .protocol import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingRequest,
+    TemplateRequest,
+    TokenizeRequest,
+)
 from .responses_protocol import ResponsesRequest
 from .service import Service
 from .streams import JsonResponse
@@ -48,11 +55,11 @@ ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("POST", "/v1/completions", answer_routes.completions, CompletionRequest),
     ("POST", "/v1/chat/completions", answer_routes.chat_completions, ChatRequest),
     ("POST", "/v1/responses", answer_routes.responses, ResponsesRequest),
+    ("POST", "/v1/embeddings", embeddings.embeddings, EmbeddingRequest),
 )
 
 # Routes that clients may ask for because others have them, and why this server does not.
 REFUSED = {
-    "/v1/embeddings": "the compiled graphs give logits only, no embeddings; serve an embedding model elsewhere",
     "/v1/responses/input_tokens": "use /tokenize",
     **dict.fromkeys(
         ("/v1/responses/{id}", "/v1/responses/{id}/{rest:path}"),
@@ -65,6 +72,12 @@ REFUSED = {
         "Ollama's API is not served; have the client use OpenAI's, with a base URL that ends with /v1",
     ),
     "/completion": "llama.cpp's own form is not served; use /v1/completions",
+    "/embedding": "llama.cpp's own form is not served; use /v1/embeddings",
+    **dict.fromkeys(
+        ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v1/score", "/score"),
+        "nothing is ranked here; ask a reranker that answers yes or no at /v1/completions, with the prompt of its "
+        "model card, max_tokens 1 and logprobs",
+    ),
 }
 
 
@@ -135,7 +148,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 def _hint(path: str) -> str:
     """For a client whose base URL lacks "/v1", or has it twice."""
-    for known in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models"):
+    for known in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/v1/embeddings"):
         if path.rstrip("/").endswith(known.removeprefix("/v1")):
             return f"; did you mean {known}? The base URL of a client ends with one /v1"
     return ""

@@ -7,30 +7,28 @@ from typing import Any
 from ..llm.engine import Event
 from .errors import ApiError
 from .logprobs import CompletionLogprobs, empty_logprobs
-from .protocol import CompletionRequest
+from .protocol import CompletionRequest, Prompts
 from .vocabulary import Vocabulary
 
 
-def prompt_count(request: CompletionRequest) -> int:
+def prompt_count(given: Prompts) -> int:
     """How many prompts there are; one where none can be told."""
-    given = request.prompt
     return 1 if isinstance(given, str) or not given or isinstance(given[0], int) else len(given)
 
 
-def completion_prompts(request: CompletionRequest, vocabulary: Vocabulary, most: int) -> list[list[int]]:
-    """Token ids of every prompt.
+def completion_prompts(given: Prompts, vocabulary: Vocabulary, most: int, field: str = "prompt") -> list[list[int]]:
+    """Token ids of every prompt, which the body has in `field`.
 
     Raises:
         ApiError: The list is empty, or mixes texts and tokens; a text has more than `most` tokens by far.
     """
-    given = request.prompt
     if isinstance(given, str):
         return [vocabulary.encode_prompt(given, special=True, most=most)]
     if given and all(isinstance(item, int) for item in given):
         return [[item for item in given if isinstance(item, int)]]
     prompts = [item for item in given if not isinstance(item, int)]
     if not prompts or len(prompts) < len(given):
-        raise ApiError(400, "prompt: expected a text, a list of token ids, or a list of either", param="prompt")
+        raise ApiError(400, f"{field}: expected a text, a list of token ids, or a list of either", param=field)
     return [
         vocabulary.encode_prompt(item, special=True, most=most) if isinstance(item, str) else item for item in prompts
     ]

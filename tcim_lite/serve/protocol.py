@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+Prompts = str | list[str | int | list[int]]  # a text, the tokens of one, or several
+
 
 class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a stream has besides text."""
@@ -66,11 +68,20 @@ class Choices(Sampling, kw_only=True):
 class CompletionRequest(Choices, kw_only=True):
     """Body of /v1/completions."""
 
-    prompt: str | list[str | int | list[int]]
+    prompt: Prompts
     logprobs: int | None = None
     echo: bool | None = None
     best_of: int | None = None
     suffix: str | None = None
+
+
+class EmbeddingRequest(msgspec.Struct, kw_only=True):
+    """Body of /v1/embeddings."""
+
+    input: Prompts
+    model: str | None = None
+    dimensions: int | None = None
+    encoding_format: Literal["float", "base64"] | None = None
 
 
 class ContentPart(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from .errors import ApiError
-from .protocol import ChatRequest, CompletionRequest, Sampling, TokenizeRequest
+from .protocol import ChatRequest, CompletionRequest, EmbeddingRequest, Sampling, TokenizeRequest
 from .responses_protocol import ResponsesRequest
 
 # Fields of OpenAI's API that change nothing of an answer here.
@@ -138,6 +138,13 @@ def read(kind: type[Body], data: bytes) -> Body:
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    EmbeddingRequest: {
+        "add_special_tokens": (True,),
+        "embd_normalize": (2,),
+        "priority": (0,),
+        "truncate_prompt_tokens": (),
+        "use_activation": (True,),
+    },
         raise ApiError(400, f"the body is not JSON: {_cause(error, data)}", code="invalid_json") from None
     if not isinstance(found, dict):
         raise ApiError(400, f"the body is a {type(found).__name__}; expected a JSON object", code="invalid_type")

@@ -68,7 +68,14 @@ def test_a_base_url_without_v1_or_with_two_is_told_so(server, method, path, mean
 
 
 @pytest.mark.parametrize(
-    ("path", "meant"), [("/api/chat", "/v1"), ("/api/tags", "/v1"), ("/completion", "/v1/completions")]
+    ("path", "meant"),
+    [
+        ("/api/chat", "/v1"),
+        ("/api/tags", "/v1"),
+        ("/completion", "/v1/completions"),
+        ("/embedding", "/v1/embeddings"),
+        ("/v1/rerank", "/v1/completions"),
+    ],
 )
 def test_a_client_of_another_api_is_told_what_to_use(server, path, meant):
     for answer in (server.post(path, json={}), server.get(path)):

@@ -278,7 +278,7 @@ def test_a_prompt_beyond_the_context_is_a_400_that_names_the_limit(client):
 
 
 def test_what_is_not_served_is_refused_with_the_reason(client):
-    with pytest.raises(openai.NotFoundError, match="give logits only"):
+    with pytest.raises(openai.NotFoundError, match="give logits, no embeddings; serve an embedding model"):
         client.embeddings.create(model=MODEL, input="a")
 
 

@@ -71,7 +71,14 @@ class Engine:
         )
         self.requests = self._progress.requests
         self._ids = itertools.count()
-        self._intake = Intake(slots.context_length, slots.vocab_size, slots.all_logits, tokenizer, self.stop_tokens)
+        self._intake = Intake(
+            slots.context_length,
+            slots.vocab_size,
+            all_logits=slots.all_logits,
+            hidden_size=slots.hidden_size,
+            tokenizer=tokenizer,
+            stop_tokens=self.stop_tokens,
+        )
 
     @classmethod
     def open(

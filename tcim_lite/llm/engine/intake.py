@@ -18,15 +18,24 @@ class Intake:
         context_length: Rows of a slot.
         vocab_size: Number of token ids.
         all_logits: Prefill gives the logits of every row.
+        hidden_size: As in `Slots`.
         tokenizer: As in `Engine`.
         stop_tokens: As in `Engine`.
     """
 
     def __init__(
-        self, context_length: int, vocab_size: int, all_logits: bool, tokenizer: Any, stop_tokens: Collection[int]
+        self,
+        context_length: int,
+        vocab_size: int,
+        *,
+        all_logits: bool,
+        hidden_size: int,
+        tokenizer: Any,
+        stop_tokens: Collection[int],
     ):
         self.context_length, self.vocab_size, self.tokenizer = context_length, vocab_size, tokenizer
-        self._all_logits, self._stop_tokens = all_logits, frozenset(stop_tokens)
+        self._all_logits, self._gives_hidden = all_logits, hidden_size > 0
+        self._stop_tokens = frozenset(stop_tokens)
         self._grammars = Grammars(tokenizer, vocab_size, stop_tokens)
 
     def check(self, prompt: Sequence[int]) -> list[int]:
@@ -47,7 +56,13 @@ class Intake:
             RequestError: As `check`, or `params` asks for what this engine cannot do; llguidance is missing, or cannot
                 use the schema.
         """
-        prompt, params = self.check(prompt), params or SamplingParams()
+        params = params or SamplingParams()
+        if self._gives_hidden and params.max_tokens != 0:
+            raise RequestError(
+                "the graphs of this package return hidden states, from which no tokens are chosen: it was compiled "
+                "with --hidden-states. Ask for embeddings (max_tokens=0), or compile it without"
+            )
+        prompt = self.check(prompt)
         request = Request(request_id, prompt, params)
         told = (*(params.logit_bias or ()), *params.stop_token_ids)
         bad = next((token for token in told if not 0 <= token < self.vocab_size), None)

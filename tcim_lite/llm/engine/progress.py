@@ -104,8 +104,10 @@ class Progress:
         if held + len(chunk) == len(request.prompt):
             request.state = State.DECODE
             if request.params.max_tokens == 0:
+                hidden = logits.copy() if self._slots.hidden_size else None
                 judged = tuple(request.prompt_logprobs)
-                self.finish(request, Event(request_id=request.id, prompt_logprobs=judged, finish_reason="length"))
+                event = Event(request_id=request.id, prompt_logprobs=judged, hidden=hidden, finish_reason="length")
+                self.finish(request, event)
                 return
             self._choose(request, logits)
 

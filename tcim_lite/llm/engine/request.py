@@ -42,7 +42,7 @@ class SamplingParams:
 
     Attributes:
         max_tokens: tokens of the answer, a stop token included; None goes on until the context is full. With 0 the
-            prompt alone is computed, for its logprobs or for prompts that begin with it.
+            prompt alone is computed, for its logprobs, for its hidden states or for prompts that begin with it.
         min_tokens: tokens that come before anything may end the answer; a stop string complete before that is text.
         temperature: as in `Sampler`, as are the others up to `seed`.
         top_k: most likely tokens that are kept; 0 keeps all.
@@ -184,6 +184,8 @@ class Event:
     """
 
     request_id: str
+        hidden: with the event of a prompt alone (max_tokens 0), if the graphs return hidden states: those of its last
+            token, [H].
     token_ids: tuple[int, ...] = ()
     text: str = ""
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -200,6 +202,7 @@ class Event:
 class Request:
     """One prompt on its way to its answer. The engine changes it; others read.
 
+    hidden: np.ndarray | None = field(default=None, compare=False)
     Attributes:
         id: unique in its engine.
         prompt: token ids.

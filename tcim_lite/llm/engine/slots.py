@@ -28,7 +28,7 @@ import numpy as np
 
 import tcim_lite.runtime as tcim
 
-from ..package import Package
+from ..package import HIDDEN_STATES, Package
 from ..ports import check_decode, hidden_of_verify
 from ..prompt import last_logits
 from ..sampling import largest
@@ -54,6 +54,7 @@ class Slots(SlotRows):
             graphs run on this CPU and no modelled time counts (TCIM_LITE_DEVICE, TCIM_LITE_CLOCK); may be set between
             two steps.
         all_logits: Prefill gives the logits of every row (`compile --all-logits`).
+        hidden_size: Of the hidden states that graphs of `compile --hidden-states` return in place of logits; else 0.
         gives_largest: The decode graph also returns the id of each slot's largest logit (`compile --argmax`).
         vocab_size: V.
         row_bytes: Of one token in all caches of a slot.
@@ -82,9 +83,11 @@ class Slots(SlotRows):
         if first.verify is not None:
             self.verify_length = first.verify.get_input_info(first.verify.get_input_name(0)).shape[1]
         self.context_length = contexts[0]
-        self.vocab_size: int = last.decode.get_output_info(last.decode.get_output_name(0)).shape[-1]
+        outputs: int = last.decode.get_output_info(last.decode.get_output_name(0)).shape[-1]
+        self.hidden_size = outputs if last.decode.get_output_name(0) == HIDDEN_STATES else 0
+        self.vocab_size: int = embedding.shape[0] if self.hidden_size else outputs
         given: int = last.prefill.get_output_info(last.prefill.get_output_name(0)).shape[-2]
-        self.all_logits = given == self.chunk_length
+        self.all_logits = given == self.chunk_length and not self.hidden_size
         self.gives_largest = "token_id" in last.outputs
         on_cpu = (os.environ.get("TCIM_LITE_DEVICE") or "cpu") == "cpu"
         on_cpu &= (os.environ.get("TCIM_LITE_CLOCK") or "off") == "off"
@@ -127,9 +130,7 @@ class Slots(SlotRows):
             package = Package.open(Path(package), name)
         stages, managers = load_stages(package, devices, pipeline)
         first, last = stages[0].prefill, stages[-1].prefill
-        hidden_size = first.get_input_info(first.get_input_name(0)).shape[-1]
-        vocab_size = last.get_output_info(last.get_output_name(0)).shape[-1]
-        slots = cls(stages, package.embedding(hidden_size, vocab_size))
+        slots = cls(stages, package.embedding_of(first, last))
         slots.managers, slots.devices = managers, tuple(devices)
         return slots
 

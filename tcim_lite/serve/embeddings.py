@@ -1,0 +1,110 @@
+"""/v1/embeddings: the hidden states of the last token of each text, as vectors of length 1.
+
+Only packages of `compile --hidden-states` have them; as with vLLM and llama.cpp, nothing else is done to them.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from ..llm.engine import SamplingParams
+from .answer_routes import check_model
+from .answers import Answers
+from .completion import completion_prompts, prompt_count
+from .errors import ApiError
+from .guard import read_body
+from .protocol import EmbeddingRequest
+from .reading import read
+from .service import Service
+from .streams import JsonResponse, watching
+
+_MOST_TEXTS = 2048  # as at OpenAI
+_AT_ONCE = 32  # of one request in the queue, so that others find room there
+
+
+async def embeddings(service: Service, http: Request) -> Response:
+    """POST /v1/embeddings."""
+    request = read(EmbeddingRequest, await read_body(http, service.options.max_body_bytes))
+    check_model(service, request.model)
+    slots = service.engines.slots
+    if not slots.hidden_size:
+        raise ApiError(
+            404,
+            "/v1/embeddings: the graphs of this package give logits, no embeddings; serve an embedding model that was "
+            "compiled with --hidden-states",
+            code="unsupported_route",
+        )
+    size = slots.hidden_size if request.dimensions is None else request.dimensions
+    if not 1 <= size <= slots.hidden_size:
+        raise ApiError(
+            400, f"dimensions={size}: expected 1 to {slots.hidden_size}", param="dimensions", code="invalid_value"
+        )
+    if (count := prompt_count(request.input)) > _MOST_TEXTS:
+        raise ApiError(400, f"input: {count} texts; expected at most {_MOST_TEXTS}", param="input")
+    most = slots.context_length
+    prompts = await service.in_thread(
+        lambda: completion_prompts(request.input, service.vocabulary, most, field="input")
+    )
+    vectors = await _vectors(service, http, prompts)
+    in_base64 = request.encoding_format == "base64"
+    tokens = sum(map(len, prompts))
+    return JsonResponse(
+        {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": _shown(vector[:size], in_base64)}
+                for index, vector in enumerate(vectors)
+            ],
+            "model": service.options.model,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+    )
+
+
+async def _vectors(service: Service, http: Request, prompts: list[list[int]]) -> list[np.ndarray]:
+    """The hidden states of each prompt's last token.
+
+    Raises:
+        ApiError: As `Answers`, with `input` to blame.
+        ClientDisconnect: The client has left.
+    """
+    found: list[np.ndarray | None] = [None] * len(prompts)
+    running: Answers | None = None
+    has_left = False
+
+    def gone() -> None:
+        nonlocal has_left
+        has_left = True
+        if running is not None:
+            running.abort()
+
+    async with watching(http.receive, gone):
+        for begin in range(0, len(prompts), _AT_ONCE):
+            if has_left:
+                raise ClientDisconnect
+            running = Answers(service.engines, service.metrics, service.options.timeout_s)
+            group = prompts[begin : begin + _AT_ONCE]
+            try:
+                await running.submit(service.executor, group, SamplingParams(max_tokens=0), 1)
+            except ApiError as error:
+                error.param = "input" if error.status == 400 else None
+                raise
+            async for item in running.events(3600.0):
+                if item is not None and item[1].hidden is not None:
+                    found[begin + item[0]] = item[1].hidden
+    return [vector for vector in found if vector is not None]
+
+
+def _shown(values: np.ndarray, in_base64: bool) -> Any:
+    """A vector of length 1, as numbers or as float32 in base64."""
+    vector = values.astype(np.float64)
+    length = float(np.sqrt(vector @ vector))
+    if not np.isfinite(length):
+        raise ApiError(500, "the answer failed: a hidden state is not finite", code="engine_error")
+    vector = (vector / length if length else vector).astype("<f4")
+    return base64.b64encode(vector.tobytes()).decode() if in_base64 else vector.tolist()
