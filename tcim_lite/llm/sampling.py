@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from .option_types import check_numbers, check_whole
+
 _COLUMNS = 1024  # as many maxima at least; fewer leave more values above the least of them
 _SORTED_FIRST = (1024, 16384)  # tokens that top-p sorts; the first is nearly always enough, the whole takes 15 ms
 
@@ -37,6 +39,7 @@ class Sampler:
 
     Raises:
         ValueError: A value out of its range.
+        TypeError: What has to be a number is none.
     """
 
     def __init__(
@@ -52,6 +55,9 @@ class Sampler:
         frequency_penalty: float = 0.0,
         logit_bias: Mapping[int, float] | None = None,
     ):
+        check_numbers(temperature=temperature, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty)
+        check_numbers(presence_penalty=presence_penalty, frequency_penalty=frequency_penalty)
+        check_whole(top_k=top_k, seed=seed or 0)
         if not 0 <= temperature < math.inf:
             raise ValueError(f"temperature={temperature}: expected 0 (greedy) or more, and finite")
         if top_k < 0:
@@ -65,7 +71,12 @@ class Sampler:
         for name, value in (("presence_penalty", presence_penalty), ("frequency_penalty", frequency_penalty)):
             if not math.isfinite(value):
                 raise ValueError(f"{name}={value}: expected a finite number; 0 changes nothing")
+        if not isinstance(logit_bias, Mapping | None):
+            raise TypeError(f"logit_bias={logit_bias!r:.80}: expected a mapping from token ids to numbers")
         bias = dict(logit_bias or {})
+        for token, value in bias.items():
+            check_whole(**{"a token of logit_bias": token})
+            check_numbers(**{f"logit_bias[{token}]": value})
         bad = next((token for token, value in bias.items() if token < 0 or not value < math.inf), None)
         if bad is not None:
             raise ValueError(f"logit_bias[{bad}]={bias[bad]}: expected a token id and a finite number, or -inf")

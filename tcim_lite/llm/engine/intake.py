@@ -55,8 +55,11 @@ class Intake:
         Raises:
             RequestError: As `check`, or `params` asks for what this engine cannot do; llguidance is missing, or cannot
                 use the schema.
+            TypeError: `params` is something else.
         """
-        params = params or SamplingParams()
+        params = SamplingParams() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise TypeError(f"params={params!r:.80}: expected SamplingParams")
         if self._gives_hidden and params.max_tokens != 0:
             raise RequestError(
                 "the graphs of this package return hidden states, from which no tokens are chosen: it was compiled "

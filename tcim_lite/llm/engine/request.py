@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from ..generation_defaults import GenerationDefaults
+from ..option_types import check_whole
 from ..sampling import Sampler
 from .answer_text import AnswerText
 from .structured import Matcher, StructuredOutput
@@ -66,6 +67,7 @@ class SamplingParams:
 
     Raises:
         ValueError: A value out of its range.
+        TypeError: A value of another type.
     """
 
     max_tokens: int | None = None
@@ -88,6 +90,11 @@ class SamplingParams:
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("max_tokens", "min_tokens", "logprobs", "prompt_logprobs"):
+            if (count := getattr(self, name)) is not None:
+                check_whole(**{name: count})
+        if not isinstance(self.structured, StructuredOutput | None):
+            raise TypeError(f"structured={self.structured!r:.80}: expected a StructuredOutput")
         if self.max_tokens is not None and self.max_tokens < 0:
             raise ValueError(f"max_tokens={self.max_tokens}: expected 0 or more, or None for no limit")
         if not 0 <= self.min_tokens <= (math.inf if self.max_tokens is None else self.max_tokens):
@@ -96,7 +103,12 @@ class SamplingParams:
             count = getattr(self, name)
             if count is not None and not 0 <= count <= 20:
                 raise ValueError(f"{name}={count}: expected 0 to 20, or None for none")
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        given = [self.stop] if isinstance(self.stop, str) else self.stop
+        stop = tuple(given) if isinstance(given, Iterable) else (given,)
+        if not all(isinstance(text, str) for text in stop):
+            raise TypeError(f"stop={self.stop!r:.80}: expected a string or several")
+        if not isinstance(self.stop_token_ids, Iterable):
+            raise TypeError(f"stop_token_ids={self.stop_token_ids!r:.80}: expected token ids")
         if not all(stop):
             raise ValueError("stop: a string is empty; every answer would end at once")
         object.__setattr__(self, "stop", stop)
@@ -172,6 +184,8 @@ class Event:
         logprobs: one for each of `token_ids`, where the request asks for them.
         prompt_logprobs: with the first event of an answer, one for each token of the prompt after the first, where the
             request asks for them.
+        hidden: with the event of a prompt alone (max_tokens 0), if the graphs return hidden states: those of its last
+            token, [H].
         finish_reason: None until the last event of the request: "stop" (an end token, a stop string, or a
             grammar that is complete), "length" (max_tokens, or the
             context is full), "abort" or "error".
@@ -184,12 +198,11 @@ class Event:
     """
 
     request_id: str
-        hidden: with the event of a prompt alone (max_tokens 0), if the graphs return hidden states: those of its last
-            token, [H].
     token_ids: tuple[int, ...] = ()
     text: str = ""
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    hidden: np.ndarray | None = field(default=None, compare=False)
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     error: str | None = None
@@ -202,7 +215,6 @@ class Event:
 class Request:
     """One prompt on its way to its answer. The engine changes it; others read.
 
-    hidden: np.ndarray | None = field(default=None, compare=False)
     Attributes:
         id: unique in its engine.
         prompt: token ids.

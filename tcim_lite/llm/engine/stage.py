@@ -192,7 +192,10 @@ def load_stages(
         FileNotFoundError: The package has no graphs for that many devices.
         TcimError: A file that cannot be loaded.
         ValueError: No devices, not as many as stages, or graphs that do not fit together.
+        TypeError: One id that is not in a sequence.
     """
+    if not isinstance(devices, Sequence):
+        raise TypeError(f"devices={devices!r:.80}: expected ids in a sequence, such as [0]")
     if not devices:
         raise ValueError("devices is empty; name at least one, such as [0]")
     if pipeline:
