@@ -182,9 +182,9 @@ def _plain(message: Message, index: int) -> dict[str, Any]:
     elif content is None and message.role != "assistant":
         raise ApiError(400, f"messages[{index}]: a message of role {message.role!r} needs content", param="messages")
     made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
-    for name in ("name", "tool_call_id", "reasoning_content"):
-        if getattr(message, name) is not None:
-            made[name] = getattr(message, name)
+    thought = message.reasoning if message.reasoning_content is None else message.reasoning_content
+    told = {"name": message.name, "tool_call_id": message.tool_call_id, "reasoning_content": thought}
+    made |= {name: value for name, value in told.items() if value is not None}
     if message.tool_calls:
         if message.reasoning_content and not content:
             made["thinking"] = message.reasoning_content  # as gpt-oss's template calls it, where it takes it
@@ -202,7 +202,7 @@ def _plain(message: Message, index: int) -> dict[str, Any]:
 def _part_text(part: ContentPart, index: int) -> str:
     if part.type not in ("text", "refusal"):
         raise ApiError(
-            400, f"messages[{index}]: a part of type {part.type!r:.40}; this model reads text only", param="messages"
+            400, f"messages[{index}]: a part of type {part.type!r:.40}; the server reads text only", param="messages"
         )
     text = part.text if part.type == "text" else part.refusal
     if text is None:

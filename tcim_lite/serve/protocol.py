@@ -116,6 +116,7 @@ class Message(msgspec.Struct, kw_only=True):
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None  # what newer versions of vLLM call it
 
 
 class Function(msgspec.Struct, kw_only=True):

@@ -14,9 +14,16 @@ from .errors import ApiError
 from .protocol import ChatRequest, CompletionRequest, EmbeddingRequest, Sampling, TokenizeRequest
 from .responses_protocol import ResponsesRequest
 
-# Fields of OpenAI's API that change nothing of an answer here.
+# Fields of OpenAI's API that change nothing of an answer here, and of llama.cpp's for samplers that are off.
 IGNORED = {
+    "dry_allowed_length",
+    "dry_base",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "dynatemp_exponent",
     "metadata",
+    "mirostat_eta",
+    "mirostat_tau",
     "prediction",
     "prompt_cache_key",
     "prompt_cache_options",
@@ -26,11 +33,12 @@ IGNORED = {
     "store",
     "user",
     "verbosity",
+    "xtc_threshold",
 }
 # Fields whose effect a client would miss, and what to do.
 _REFUSED = {
-    "audio": "this model reads and writes text only",
-    "modalities": "this model reads and writes text only; leave it out, or ask for ['text']",
+    "audio": "the server reads and writes text only",
+    "modalities": "the server reads and writes text only; leave it out, or ask for ['text']",
     "moderation": "nothing is moderated here",
     "web_search_options": "there is no web search",
     "functions": "use tools",
@@ -41,12 +49,15 @@ _REFUSED = {
     "enable_thinking": "use chat_template_kwargs, {'enable_thinking': ...}",
     "grammar": "use structured_outputs",
     "guided_choice": "use structured_outputs, {'choice': [...]}",
+    "guided_grammar": "use structured_outputs with json, regex or choice",
     "guided_json": "use structured_outputs, {'json': ...}",
     "guided_regex": "use structured_outputs, {'regex': ...}",
+    "json_schema": "use response_format, {'type': 'json_schema', ...}, or structured_outputs, {'json': ...}",
     "max_new_tokens": "use max_tokens",
     "n_predict": "use max_tokens",
     "repeat_penalty": "use repetition_penalty",
     "request_id": "send the header x-request-id",
+    "samplers": "their order is fixed: penalties, temperature, top_k, top_p, min_p",
 }
 _REFUSED_BY: dict[type[msgspec.Struct], dict[str, str]] = {
     ChatRequest: {"prompt": "use messages, or /v1/completions", "best_of": "use n"},
@@ -75,25 +86,49 @@ _REFUSED_BY: dict[type[msgspec.Struct], dict[str, str]] = {
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "allowed_token_ids": (),
     "bad_words": ([],),
+    "backend_sampling": (False,),
     "cache_prompt": (True,),
     "documents": ([],),
+    "dry_multiplier": (0,),
+    "dynatemp_range": (0,),
     "grammar": ("",),
+    "id_slot": (-1,),
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
     "logits_processors": ([],),
+    "lora": ([],),
+    "min_keep": (0,),
     "mirostat": (0,),
     "modalities": (["text"],),
+    "n_cache_reuse": (0,),
+    "n_indent": (0,),
+    "n_keep": (0,),
+    "n_predict": (-1,),
+    "n_probs": (0,),
+    "parse_tool_calls": (True,),
+    "post_sampling_probs": (False,),
     "priority": (0,),
     "prompt_logprobs": (),
+    "reasoning_format": ("auto", "deepseek"),
+    "repeat_last_n": (-1,),
     "repeat_penalty": (1,),
+    "response_fields": ([],),
+    "return_progress": (False,),
     "return_token_ids": (False,),
+    "return_tokens": (False,),
     "return_tokens_as_token_ids": (False,),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True, False),
+    "t_max_predict_ms": (0, -1),
+    "thinking_forced_open": (False,),
+    "timings_per_token": (False,),
+    "top_n_sigma": (-1,),
     "truncate_prompt_tokens": (),
     "typical_p": (1,),
     "use_beam_search": (False,),
+    "xtc_probability": (0,),
 }
+
 _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
     ChatRequest: {
         "add_generation_prompt": (True,),
@@ -103,6 +138,13 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
         "include_reasoning": (True,),
     },
     CompletionRequest: {"add_special_tokens": (True,)},
+    EmbeddingRequest: {
+        "add_special_tokens": (True,),
+        "embd_normalize": (2,),
+        "priority": (0,),
+        "truncate_prompt_tokens": (),
+        "use_activation": (True,),
+    },
     ResponsesRequest: {
         "background": (False,),
         "context_management": ([],),
@@ -138,13 +180,6 @@ def read(kind: type[Body], data: bytes) -> Body:
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-    EmbeddingRequest: {
-        "add_special_tokens": (True,),
-        "embd_normalize": (2,),
-        "priority": (0,),
-        "truncate_prompt_tokens": (),
-        "use_activation": (True,),
-    },
         raise ApiError(400, f"the body is not JSON: {_cause(error, data)}", code="invalid_json") from None
     if not isinstance(found, dict):
         raise ApiError(400, f"the body is a {type(found).__name__}; expected a JSON object", code="invalid_type")

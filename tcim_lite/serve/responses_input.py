@@ -158,7 +158,7 @@ def _text(content: str | list[ItemPart] | None, at: str) -> str:
 
 def _part(part: ItemPart, at: str) -> str:
     if part.type not in (*_TEXTS, "refusal"):
-        raise ApiError(400, f"{at}: a part of type {part.type!r:.40}; this model reads text only", param="input")
+        raise ApiError(400, f"{at}: a part of type {part.type!r:.40}; the server reads text only", param="input")
     return _given(
         part.refusal if part.type == "refusal" else part.text, at, "refusal" if part.type == "refusal" else "text"
     )

@@ -47,7 +47,7 @@ def completion_params(request: CompletionRequest, defaults: GenerationDefaults) 
         raise ApiError(400, "suffix: the model cannot fill in text before one", param="suffix")
     if request.best_of not in (None, 1, request.n):
         raise ApiError(400, "best_of: only the n answers that are returned are made; leave it out", param="best_of")
-    max_tokens = _COMPLETION_TOKENS if request.max_tokens is None else request.max_tokens
+    max_tokens = _COMPLETION_TOKENS if request.max_tokens is None else _limit(request.max_tokens)
     of_prompt = request.logprobs if request.echo else None
     least = 0 if request.echo else 1
     return _params(request, defaults, max_tokens, request.logprobs, _guide(request), of_prompt, least)
@@ -61,7 +61,8 @@ def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingP
     """
     if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "top_logprobs: set logprobs to true as well", param="top_logprobs")
-    max_tokens = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    completion = request.max_completion_tokens
+    max_tokens = _limit(request.max_tokens if completion is None else completion)
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     guides = [guide for guide in (_guide(request), _format(request), forced_call(request)) if guide is not None]
     if len(guides) > 1:
@@ -76,6 +77,11 @@ def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingP
         if name is None:
             raise
         raise ApiError(400, str(error).replace(str(error.param), name, 1), param=name, code=error.code) from None
+
+
+def _limit(tokens: int | None) -> int | None:
+    """-1 is how llama.cpp's clients ask for no limit."""
+    return None if tokens == -1 else tokens
 
 
 def choices(request: Choices, prompts: int, most: int) -> int:

@@ -68,6 +68,7 @@ def test_defaults_of_other_servers_are_taken():
     body = {"skip_special_tokens": True, "spaces_between_special_tokens": False, "include_stop_str_in_output": False}
     body |= {"bad_words": [], "allowed_token_ids": None, "length_penalty": 1.0, "use_beam_search": False, "priority": 0}
     body |= {"return_token_ids": False, "prompt_logprobs": None, "cache_prompt": True, "grammar": "", "model": ""}
+    body |= {"id_slot": -1, "n_keep": 0, "timings_per_token": False, "dry_multiplier": 0.0, "dry_base": 1.75}
     chat = {"messages": [], "add_generation_prompt": True, "continue_final_message": False, "echo": False}
     assert read(ChatRequest, json.dumps({**body, **chat, "best_of": None}).encode()).messages == []
     text = {"prompt": "a", "add_special_tokens": True, "messages": None}

@@ -38,6 +38,12 @@ def test_values_that_openai_and_vllm_take_are_taken(server, alone, options, samp
     assert answer.json()["choices"][0]["message"]["content"] == alone(QUESTIONS[2], 12, sampler)[1]
 
 
+def test_minus_one_is_no_limit_as_for_llama_cpp(server, raw_alone):
+    answer = server.post("/v1/completions", json={"prompt": QUESTIONS[0], "max_tokens": -1}).json()
+    assert answer["choices"][0]["text"] == raw_alone(QUESTIONS[0])[1]
+    assert answer["choices"][0]["finish_reason"] == "stop"
+
+
 def test_an_answer_has_as_many_tokens_as_are_asked_for(server):
     body = {"messages": user(QUESTIONS[0]), "min_tokens": 40, "max_tokens": 40}
     answer = server.post("/v1/chat/completions", json=body).json()
@@ -92,7 +98,7 @@ def test_a_prompt_is_echoed_without_an_answer(server, every_logit):
         assert chunks[-1]["choices"][0]["finish_reason"] == "length"
     judged = server.post("/v1/completions", json=body | {"logprobs": 1})
     assert (judged.status_code, "--all-logits" in judged.json()["error"]["message"]) == (400, True)
-    for options in ({"echo": False}, {"max_tokens": -1}, {"min_tokens": 1}):
+    for options in ({"echo": False}, {"max_tokens": -2}, {"min_tokens": 1}):
         assert server.post("/v1/completions", json=body | options).status_code == 400
     chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 0}
     refused = server.post("/v1/chat/completions", json=chat)

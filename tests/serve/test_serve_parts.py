@@ -170,6 +170,10 @@ def test_a_template_sees_what_transformers_would_show_it(demo):
         '<tools>{"function": {"name": "add"}, "type": "function"}</tools>'
         'system: Be brief;assistant: <add {"a": "é"}>;tool: 3;A:<|im_end|>'
     )
+    thoughts = ChatTemplate("{{ messages | map(attribute='reasoning_content') | join(' ') }}", {})
+    told = [{"role": "assistant", "content": "", name: "hm"} for name in ("reasoning_content", "reasoning")]
+    assert prompt_text(thoughts, messages(*told)) == "hm hm"
+    thoughts.close()
     own = ChatTemplate.of(DEMO_CHECKPOINT, demo)
     turns = [{"role": "user", "content": "12 + 30?"}]
     ids = load_tokenizer(DEMO_CHECKPOINT).apply_chat_template(turns, add_generation_prompt=True, return_dict=True)

@@ -99,7 +99,7 @@ def test_items_of_one_turn_become_one_message(items, turns):
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
             "input",
-            r"input\[0\]\.content\[0\]: a part of type 'input_image'; this model reads text only",
+            r"input\[0\]\.content\[0\]: a part of type 'input_image'; the server reads text only",
         ),
         (
             {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
