@@ -29,8 +29,19 @@ def prompt_text(
     messages: list[Message],
     tools: list[Tool] | None = None,
     variables: dict[str, Any] | None = None,
+    *,
+    begins_reply: bool = True,
+    goes_on: bool = False,
 ) -> str:
     """The text of a conversation up to where the reply begins.
+
+    Args:
+        template: Of the package.
+        messages: The conversation.
+        tools: That the model may call.
+        variables: Others of the template.
+        begins_reply: The text ends with the beginning of a reply.
+        goes_on: The text ends within the last message, of which the reply is the rest.
 
     Raises:
         ApiError: There is no template, it refuses the conversation, or a message has what cannot be read.
@@ -43,14 +54,30 @@ def prompt_text(
         raise ApiError(400, "messages: expected at least one", param="messages")
     if bad := _RESERVED & (variables or {}).keys():
         raise ApiError(400, f"{min(bad)} cannot be set here", param="chat_template_kwargs")
-    arguments: dict[str, Any] = {**(variables or {}), "add_generation_prompt": True}
+    arguments: dict[str, Any] = {**(variables or {}), "add_generation_prompt": begins_reply}
     arguments["messages"] = [_plain(message, i) for i, message in enumerate(messages)]
     if tools:
         arguments["tools"] = [_without_none(msgspec.to_builtins(tool)) for tool in tools]
     try:
-        return template.render(arguments)
+        text = template.render(arguments)
     except TemplateError as error:
         raise ApiError(400, str(error), param="messages", code="chat_template") from None
+    return _up_to(arguments["messages"][-1], text) if goes_on else text
+
+
+def _up_to(last: dict[str, Any], text: str) -> str:
+    """`text` without what the template puts behind the last message."""
+    if last["role"] == "assistant" and last["content"].strip():
+        for said in (last["content"], last["content"].strip()):
+            before, found, _ = text.rpartition(said)
+            if found:
+                return before + said
+    raise ApiError(
+        400,
+        "continue_final_message: the last message has to be the assistant's, with content that the chat template "
+        "writes as it is",
+        param="continue_final_message",
+    )
 
 
 def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: SamplingParams) -> str:
@@ -69,7 +96,15 @@ def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: Sam
         variables["enable_thinking"] = False
     variables |= request.chat_template_kwargs or {}
     tools = None if request.tool_choice == "none" else request.tools
-    text = prompt_text(template, request.messages, tools, variables)
+    goes_on = bool(request.continue_final_message)
+    begins_reply = not goes_on if request.add_generation_prompt is None else request.add_generation_prompt
+    if goes_on and begins_reply:
+        raise ApiError(
+            400,
+            "continue_final_message: no reply begins then; leave add_generation_prompt out, or send false",
+            param="add_generation_prompt",
+        )
+    text = prompt_text(template, request.messages, tools, variables, begins_reply=begins_reply, goes_on=goes_on)
     return text.removesuffix(BEGIN_REPLY) + BEGIN_ANSWER if params.structured and text.endswith(BEGIN_REPLY) else text
 
 

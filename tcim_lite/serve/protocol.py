@@ -193,6 +193,8 @@ class ChatRequest(Choices, kw_only=True):
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):

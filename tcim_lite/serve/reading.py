@@ -131,9 +131,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
     ChatRequest: {
-        "add_generation_prompt": (True,),
         "add_special_tokens": (False,),
-        "continue_final_message": (False,),
         "echo": (False,),
         "include_reasoning": (True,),
     },

@@ -38,6 +38,22 @@ def test_values_that_openai_and_vllm_take_are_taken(server, alone, options, samp
     assert answer.json()["choices"][0]["message"]["content"] == alone(QUESTIONS[2], 12, sampler)[1]
 
 
+def test_the_last_message_may_be_continued(server, alone):
+    whole = alone(QUESTIONS[0])[1]
+    turns = [*user(QUESTIONS[0]), {"role": "assistant", "content": whole[:7]}]
+    for more in ({}, {"add_generation_prompt": False}):
+        body = {"messages": turns, "continue_final_message": True, **more}
+        answer = server.post("/v1/chat/completions", json=body).json()
+        assert answer["choices"][0]["message"]["content"] == whole[7:]
+    for bad in (
+        {"add_generation_prompt": True},
+        {"messages": user("a")},
+        {"messages": [*turns[:1], {**turns[1], "content": " "}]},
+    ):
+        refused = server.post("/v1/chat/completions", json=body | {"add_generation_prompt": False} | bad)
+        assert (refused.status_code, refused.json()["error"]["message"][:23]) == (400, "continue_final_message:")
+
+
 def test_minus_one_is_no_limit_as_for_llama_cpp(server, raw_alone):
     answer = server.post("/v1/completions", json={"prompt": QUESTIONS[0], "max_tokens": -1}).json()
     assert answer["choices"][0]["text"] == raw_alone(QUESTIONS[0])[1]
