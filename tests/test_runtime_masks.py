@@ -1,4 +1,4 @@
-"""Attention with a mask that is an input: it alone decides what a token sees, and is added as it is."""
+"""Attention with a mask that is an input: it alone decides what a token sees, and is added as it is; and sinks."""
 
 import numpy as np
 import pytest
@@ -13,12 +13,13 @@ from tcim_lite.models.graphs.slot import Slot
 
 HEADS, KV_HEADS, DIM, CONTEXT, TOKENS = 6, 2, 64, 600, 5
 HIDDEN = -65504.0
+SINKS = np.array([-3.0, -1.0, 0.0, 1.0, 4.0, 90.0])
 WINDOW, VIEW = 300, 320  # S: 300 + 5 - 1, rounded up to 16
 
 
 def attention(dtype="float32", window=None, sinks=None, columns=None, mask_dtype=None, mask_shape=None, besides=False):
     """FlashAttention over a cache of which rows from `valid` on are written first; without `columns` no mask."""
-    entries = [] if sinks is None else [WeightData("sinks", "float32", "dense", (HEADS,), sinks.astype(np.float32))]
+    entries = [] if sinks is None else [WeightData("sinks", "float32", "dense", sinks.shape, sinks.astype(np.float32))]
     builder = GraphBuilder("attention", dtype, entries)
     query, new = (builder.input(name, (1, TOKENS, heads, DIM)) for name, heads in (("q", HEADS), ("new", KV_HEADS)))
     valid, current = (builder.input(name, (1,), "int32") for name in ("valid", "current"))
@@ -85,10 +86,9 @@ def causal(valid, columns, window=None):
 @pytest.mark.parametrize("window", [None, WINDOW])
 @pytest.mark.parametrize("valid", [0, 20, 255, 510, 595])
 def test_the_mask_of_the_lengths_is_none(values, valid, window, dtype):
-    sinks = np.linspace(-3, 3, HEADS)
-    without = attend(attention(dtype, window, sinks), *values, valid)
+    without = attend(attention(dtype, window, SINKS), *values, valid)
     columns = CONTEXT if window is None else VIEW
-    given = attend(attention(dtype, window, sinks, columns), *values, valid, causal(valid, columns, window))
+    given = attend(attention(dtype, window, SINKS, columns), *values, valid, causal(valid, columns, window))
     assert given.tobytes() == without.tobytes()
 
 
@@ -107,7 +107,7 @@ def odd_mask(columns, kind):
     return mask
 
 
-@pytest.mark.parametrize("sinks", [np.linspace(-3, 3, HEADS), None])
+@pytest.mark.parametrize("sinks", [SINKS, None])
 @pytest.mark.parametrize("window", [None, WINDOW])
 @pytest.mark.parametrize("kind", ["holes", "biases", "falling", "blind"])
 def test_any_mask_is_added_to_the_scores(values, kind, window, sinks):
@@ -119,7 +119,7 @@ def test_any_mask_is_added_to_the_scores(values, kind, window, sinks):
     np.testing.assert_allclose(found, want, rtol=0, atol=2e-6)
     blind = mask.max(axis=1) <= HIDDEN
     assert not found[blind].any()
-    assert np.abs(found[~blind]).min(axis=(1, 2)).max() > 0
+    assert np.abs(found[~blind][:, :-1]).min(axis=(1, 2)).max() > 0  # but for the sink that takes all
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -214,3 +214,16 @@ def test_a_mask_that_does_not_fit_its_input_is_refused(values):
         model.set_input("mask", np.zeros((1, 1, TOKENS, CONTEXT - 1), np.float32))
     with pytest.raises(rt.TcimError, match=r"mask.*infinity"):
         attend(model, *values, 20, np.full((1, 1, TOKENS, CONTEXT), -np.inf, np.float32))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("valid", [0, 20, 590])
+def test_sinks_of_minus_infinity_are_none(values, valid, window):
+    without = attend(attention("float32", window), *values, valid)
+    none = attention("float32", window, np.full(HEADS, -np.inf))
+    assert attend(none, *values, valid).tobytes() == without.tobytes()
+
+
+def test_sinks_that_do_not_fit_are_refused():
+    with pytest.raises(HmmFormatError, match=r"FlashAttention.*'sinks' is .*\[7\], expected float32 \[6\]"):
+        attention(sinks=np.zeros(7))
