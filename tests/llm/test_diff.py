@@ -87,6 +87,15 @@ def test_one_wrong_position_is_located(package, diff, tmp_path):
 
 
 @pytest.mark.slow
+def test_of_several_wrong_ops_the_first_is_named(package, diff, tmp_path):
+    weights = [entry.name for path in package.glob("*decode.hmm") for entry in read(path).weights]
+    swap = {name: name.replace("layers.0.", "layers.9.").replace("layers.1.", "layers.0.") for name in weights}
+    swap = {name: other.replace("layers.9.", "layers.1.") for name, other in swap.items() if other != name}
+    status, printed = diff(package, plant(package, tmp_path / "bad", {}, swap))
+    assert (status, "the op Linear that makes layers.0.attn.qkv, step 0" in printed) == (1, True), printed
+
+
+@pytest.mark.slow
 def test_two_quantisations_are_within_their_bounds_and_an_error_is_not(demo_package, diff, tmp_path):
     eight, four = (demo_package(quant).folder for quant in ("w8a8h1_sefp", "w4a8h0_ssfp"))
     status, printed = diff(eight, four)
