@@ -39,19 +39,6 @@ def test_a_version_that_is_not_imitated_is_refused_by_name(emulate, add_model, v
             call()
 
 
-def test_on_1_3_set_input_refuses_a_device_tensor_for_what_is_no_dummy(emulate, add_model):
-    emulate("1.3")
-    add = rt.load(add_model)
-    add.set_input("a", np.full((2, 3), 2))
-    own = add.get_dev_input("a")
-    for tensor in (own.clone(True), own):
-        with pytest.raises(rt.StateError, match=REFUSED) as caught:
-            add.set_input("a", tensor)
-        assert caught.value.status == rt.Status.UNINITIALIZED
-    add.set_input("a", np.full((2, 3), 5))
-    assert (own.numpy() == 5).all()  # it is still bound to its own memory
-
-
 def test_on_1_3_a_tensor_that_fits_nowhere_is_told_so(emulate, add_model):
     emulate("1.3")
     add = rt.load(add_model)
@@ -59,18 +46,6 @@ def test_on_1_3_a_tensor_that_fits_nowhere_is_told_so(emulate, add_model):
         add.set_input("a", add.get_dev_input("image"))
     with pytest.raises(rt.UnknownNameError, match="nobody"):
         add.set_input("nobody", add.get_dev_input("a"))
-
-
-def test_on_1_3_set_dev_input_binds_and_host_data_goes_in(emulate, add_model):
-    emulate("1.3")
-    add = rt.load(add_model)
-    tensor = add.get_dev_input("a").clone(False)
-    add.set_dev_input("a", tensor)
-    add.set_input("a", np.full((2, 3), 2))
-    add.set_input("b", rt.Tensor(add.get_input_info("b").ascontiguous(), np.ones((2, 3))))
-    add.run(True)
-    assert (tensor.numpy() == 2).all()
-    assert (add.get_output("total").numpy() == 3).all()
 
 
 @pytest.mark.parametrize("bind", ["set_input", "set_dev_input"])

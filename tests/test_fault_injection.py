@@ -149,16 +149,6 @@ def test_who_was_told_of_a_lost_device_hears_no_old_errors_after_a_reset(adder, 
         assert (total(adder) == 3).all()
 
 
-def test_the_nth_load_has_no_memory(add_model):
-    with faults.inject(kind="out_of_memory", nth=2):
-        first = rt.load(add_model)
-        with pytest.raises(rt.DeviceError, match="device 0 is out of memory; free modules or tensors"):
-            rt.load(add_model)
-        second = rt.load(add_model)
-    first.run(True)
-    second.run(True)
-
-
 @pytest.mark.parametrize(
     ("rule", "words"),
     [

@@ -151,22 +151,6 @@ def test_a_turn_about_an_image_is_that_of_one_chunk(tiny_package, tmp_path, fami
         assert int(prefill.get_output("logits").numpy().argmax()) == token
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_a_chat_with_position_ids_answers_as_one_without(paths, prompts, expected, given):
-    found = [
-        json.loads(run("positions", *paths(position_ids=given), json.dumps(prompt), NEW_TOKENS)) for prompt in prompts
-    ]
-    assert found == [[answer, given] for answer in expected]
-
-
-def test_a_chat_with_masks_answers_as_one_without(paths, prompts):
-    """Prompts longer and shorter than the window of 10 and than a chunk."""
-    plain, masked = (paths(family="gpt_oss", masks=masks) for masks in (False, True))
-    for prompt in prompts:
-        answer = json.loads(run("chat", *plain, json.dumps(prompt), NEW_TOKENS))
-        assert json.loads(run("masks", *masked, json.dumps(prompt), NEW_TOKENS, 10)) == answer
-
-
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_chat_with_a_mask_for_some_layers_answers_as_one_without(tiny_package, prompts, devices):
     """And on two devices, with caches that are filled with zeros first."""
