@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shutil
 import subprocess
@@ -65,6 +67,15 @@ def build(source: Path, folder: Path, *options: str, env: dict[str, str] | None 
     jobs = str(len(os.sched_getaffinity(0)))
     run("cmake", "--build", folder, "--parallel", jobs, *(part for name in targets for part in ("--target", name)))
     return folder
+
+
+@functools.cache
+def compile_commands(toolchain: str, *options: str) -> tuple[Path, list[dict[str, str]]]:
+    """How a build of the core compiles each source by itself: the build folder, and what CMake writes of it."""
+    folder = ROOT / "build/cpp-tests" / toolchain
+    sources = ("-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_CUDA=OFF", "-DTCIM_LITE_UNITY=OFF", "-DCMAKE_BUILD_TYPE=Release")
+    run("cmake", "-S", ROOT, "-B", folder, *sources, "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *options)
+    return folder, json.loads((folder / "compile_commands.json").read_text())
 
 
 def sanitized(*targets: str, objects: Path | None = None) -> Path:

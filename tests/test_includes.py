@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import shlex
@@ -12,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from cpp_programs import ROOT, run
+from cpp_programs import ROOT, compile_commands, run
 
 CSRC = ROOT / "csrc"
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++20", "-w"]
@@ -54,10 +53,9 @@ def best(sets: list[frozenset[str]], needed: frozenset[str]) -> frozenset[str]:
 
 @pytest.mark.build
 def test_every_source_includes_what_it_uses(tmp_path):
-    options = ["-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_UNITY=OFF", "-DTCIM_LITE_CUDA=OFF"]
-    run("cmake", "-G", "Ninja", "-S", ROOT, "-B", tmp_path, *options, "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
-    units = json.loads((tmp_path / "compile_commands.json").read_text())
-    units = [unit for unit in units if "kernels" not in Path(unit["file"]).parts]  # one by one in every build
+    units = [
+        unit for unit in compile_commands("native")[1] if "kernels" not in Path(unit["file"]).parts
+    ]  # one by one in every build
     assert len(units) > 100
     sets = sets_to_precompile([leading_headers(Path(unit["file"])) for unit in units])
     texts = {headers: "".join(f"#include <{name}>\n" for name in sorted(headers)) for headers in sets}

@@ -8,7 +8,6 @@ here with the flags of the build but at -O0, where no such function hides by bei
 from __future__ import annotations
 
 import concurrent.futures
-import json
 import os
 import platform
 import re
@@ -36,11 +35,9 @@ class Kernels:
 
     def __init__(self, toolchain: str, folder: Path) -> None:
         options, self._nm = TOOLCHAINS[toolchain]
-        options = [*options, "-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_CUDA=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
-        cpp_programs.run("cmake", "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", *options)
         self._folder = folder
         self.commands = {}  # (kernel, isa) -> (command without its source and output, source)
-        for entry in json.loads((folder / "compile_commands.json").read_text()):
+        for entry in cpp_programs.compile_commands(toolchain, *options)[1]:
             target = re.search(r"tcim_lite_kernels_(\w+)\.dir", entry["command"])
             if target and target[1] != "ref":  # ref has the flags of everything else
                 command, source = shlex.split(entry["command"]), Path(entry["file"])

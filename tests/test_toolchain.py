@@ -50,11 +50,18 @@ def configure(folder: Path, *options: str, env: dict[str, str] | None = None) ->
 
 
 @pytest.fixture(scope="session")
-def static_package(tmp_path_factory) -> Path:
+def configured(tmp_path_factory) -> Path:
+    """A build folder of that package, as for an editable install."""
+    folder = tmp_path_factory.mktemp("static")
+    configure(folder, "-DSKBUILD_STATE=editable")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def static_package(tmp_path_factory, configured) -> Path:
     """A copy of the installed package; returns the folder to import it from."""
-    site, configured = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("static")
+    site = tmp_path_factory.mktemp("site")
     shutil.copytree(PACKAGE, site / "tcim_lite", ignore=shutil.ignore_patterns("__pycache__"))
-    configure(configured)
     version = "cp{}{}".format(*sys.version_info)
     (built,) = ROOT.glob(f"build/{version}-{version}-*")
 
@@ -149,9 +156,8 @@ exec {shutil.which(os.environ.get("CXX", "c++"))} "$@"
 
 
 @pytest.mark.build
-def test_an_editable_install_puts_the_shims_of_the_sources_on_the_path(tmp_path):
-    configure(tmp_path, "-DSKBUILD_STATE=editable")
-    folder = Path((tmp_path / "csrc/bindings/tcim_lite_shims.pth").read_text().rstrip("\n"))
+def test_an_editable_install_puts_the_shims_of_the_sources_on_the_path(configured):
+    folder = Path((configured / "csrc/bindings/tcim_lite_shims.pth").read_text().rstrip("\n"))
     assert (folder / "hmatc/python/get_hm_devices.py").exists()
     assert folder == ROOT / "tcim_lite/shims"
 
