@@ -72,32 +72,6 @@ def test_rows_of_several_devices_are_named_alike(tiny_package, monkeypatch):
     odd_rows(loaded.decode_module, 1)
 
 
-def test_queued_work_reports_them_at_sync(tiny_package):
-    module = LoadedPackage(tiny_package(**SIZES)).decode_module
-    odd = filled(module)[CACHES[0]]
-    odd[0, 0, 4] = np.nan
-    module.set_input(CACHES[0], odd)
-    module.set_input("valid_length", 5)
-    module.set_input("current_length", 1)
-    module.set_input("input_1", np.ones(module.get_input_info("input_1").shape))
-    module.run()
-    with pytest.raises(rt.ArgumentError, match="row 4, a row"):
-        module.sync()
-    module.sync()
-
-
-def test_a_row_that_is_not_live_yet_may_hold_anything(tiny_package):
-    module = LoadedPackage(tiny_package(**SIZES)).decode_module
-    caches = filled(module)
-    for name, values in caches.items():
-        values[:, :, 5:] = np.inf
-        module.set_input(name, values)
-    feed(module, 1, valid=4)
-    feed(module, 1, valid=5)  # the run before wrote row 4, this one writes row 5
-    with pytest.raises(rt.ArgumentError, match=r"holds infinity in row 6, .* 'valid_length' is 7"):
-        feed(module, 1, valid=7)
-
-
 SCRIPT = """
 import sys
 sys.path[:0] = sys.argv[1:3]

@@ -66,18 +66,6 @@ def test_verify_rows_are_what_decode_gives(tiny_package, family, quant):
         assert got.tobytes() == want.tobytes()
 
 
-def test_rejected_tokens_are_forgotten_by_lowering_the_valid_length(tiny_package):
-    package = package_of(tiny_package)
-    expected, _ = decoded(package, DRAFT[:4])
-    owner = LoadedPackage(package)
-    owner.prefill(PROMPT)
-    verify = Verify(package, owner)
-    accepted = verify.run([*DRAFT[:2], 3, 1, 4], len(PROMPT))
-    assert accepted[:2].tobytes() == expected[:2].tobytes()
-    again = verify.run(DRAFT[2:4], len(PROMPT) + 2)
-    assert again[:2].tobytes() == expected[2:4].tobytes()
-
-
 def test_all_logits_of_prefill_are_those_of_decode(tiny_package):
     package = package_of(tiny_package)
     expected, _ = decoded(package, DRAFT[:3])

@@ -125,10 +125,10 @@ def test_scripts_in_the_style_of_the_vendors_are_read_whole():
     report = check([PORTING])
     assert not report.places()["missing"]
     assert {(risk.code, Path(risk.place.file).name) for risk in report.risks} == {
-        ("P-102", f"{name}.py") for name in ("multibatch", "prefix_states", "sliding_mask", "speculative")
+        ("P-102", f"{name}.py") for name in ("prefix_states", "sliding_mask", "speculative")
     }
     used = {use.name for use in report.uses}
-    assert used >= {"Module.get_dev_input", "dev_ctrl.HalDevice.ipu_reset", "hmatc.python.get_hm_devices", "RunOption"}
+    assert used >= {"Module.get_dev_input", "dev_ctrl.HalDevice.ipu_reset", "hmatc.python.get_hm_devices"}
     assert used >= {"dev_ctrl::HalDevice::IpuReset", "Module::LoadModel"}
 
 

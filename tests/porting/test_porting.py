@@ -75,13 +75,6 @@ def test_chat_answers_as_the_host_library_does(expected, tiny_package, prompts):
         assert list(generator.generate(prompt, Sampler(), NEW_TOKENS, set())) == answer
 
 
-def test_a_stored_prefix_changes_no_token(paths, prompts, expected):
-    second = prompts[1][:50] + prompts[2]
-    fresh = json.loads(run("chat", *paths(), json.dumps(second), NEW_TOKENS))
-    found = json.loads(run("prefix_cache", *paths(), json.dumps(prompts[1]), json.dumps(second), NEW_TOKENS))
-    assert found == [expected[1], fresh, 50]
-
-
 def test_the_vendors_tracker_times_a_chat(paths, prompts, expected):
     """Without a PYTHONPATH: the installed package brings the stand-in for hmatc."""
     *summary, last = run("summary", *paths(), json.dumps(prompts[0]), NEW_TOKENS).splitlines()
@@ -91,10 +84,6 @@ def test_the_vendors_tracker_times_a_chat(paths, prompts, expected):
     assert 0 < infer / (NEW_TOKENS - 1) <= tpot
     assert ttft + tpot * (NEW_TOKENS - 1) == pytest.approx(end_to_end * 1e3, rel=0.2)
     assert [line.split("  ")[1] for line in summary if line.startswith("  load")] == ["load prefill", "load decode"]
-
-
-def test_batch_slots_answer_as_single_chats(paths, prompts, expected):
-    assert json.loads(run("multibatch", *paths(batch=2), json.dumps(prompts), NEW_TOKENS)) == expected
 
 
 @pytest.mark.parametrize("layers", [1, 2], ids=["another draft", "the target itself as draft"])
@@ -187,27 +176,10 @@ def test_stored_states_of_a_prefix_change_no_token(tiny_package, prompts, family
         assert list(plain.generate(prompt, None, NEW_TOKENS, set())) == answer
 
 
-def test_a_host_that_swaps_models_answers_as_ever_and_frees_their_weights(paths, prompts, expected):
-    for prompt, answer in zip(prompts, expected, strict=True):
-        assert json.loads(run("swap", *paths(), json.dumps(prompt), NEW_TOKENS, 2)) == [[answer] * 2, [0, 0]]
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_pipeline_of_processes_answers_as_a_single_chat(paths, prompts, expected, method):
     found = run("pipeline", *paths(), json.dumps(prompts), NEW_TOKENS, method, devices=2)
     assert json.loads(found) == expected
-
-
-def test_streams_of_several_devices_do_not_mix(linear_pair, reference_weight):
-    version, totals = run("multistream", linear_pair[0], devices=2).splitlines()
-    assert version == "v1.4.0"
-    total = 4 * float(reference_weight.sum())
-    assert json.loads(totals) == [[total * factor] for factor in (1, 2, 3, 4)]
-
-
-def test_forked_processes_run_every_round(add_model):
-    rounds = 4 * 5
-    assert json.loads(run("perf", add_model, devices=3)) == [[rounds + 1.0] * 2] * 3
 
 
 def test_an_engine_in_cpp_answers_as_the_host_library_does(tmp_path, paths, tiny_package, prompts):
