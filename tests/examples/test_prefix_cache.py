@@ -40,21 +40,6 @@ def test_answers_are_the_same_and_prefill_is_shorter(compile_demo, run_example, 
     assert "saved" not in plain.stdout
 
 
-def test_documents_of_ones_own_and_a_cut_that_is_no_multiple_of_the_chunk(compile_demo, run_example, tmp_path):
-    document = tmp_path / "book.txt"
-    document.write_text("Anna: 4711\nBen: 4712\nCleo: 4713")
-    package = compile_demo("--prefill-length", "16", "--context-length", "128")
-    arguments = ["--document", document]
-    for name in ("Ben", "Cleo"):
-        arguments += ["--question", f"What is the number of {name}?"]
-    done = run_example("qwen3_prefix_cache.py", package.folder, *arguments)
-    assert done.returncode == 0, done.stderr
-    assert answers(done.stdout) == ["Ben: 4712", "Cleo: 4713"]
-    first, second = prefilled(done.stdout)
-    assert (first - second) % 16
-    assert second < 16 < first
-
-
 @pytest.mark.parametrize(("capacity", "forgets"), [(0.5, False), (0.05, True)])
 def test_a_cache_without_room_forgets_and_still_answers(compile_demo, run_example, plain, capacity, forgets):
     """One book is in the slot, the other on the host, if it fits there."""
