@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from llm_packages import DEMO_CHECKPOINT, HYBRIDS, MODELS, TINY_CONFIG, LoadedPackage, compile_package
+from llm_packages import HYBRIDS, MODELS, TINY_CONFIG, LoadedPackage, compile_package
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package, cache_names, lanes_of, share_kv_cache
@@ -123,27 +123,6 @@ def test_heads_of_linear_attention_that_devices_cannot_share(tmp_path):
         compile_package(tmp_path, tmp_path / "out", random_weights=True, ndevice=2, **SIZES)
 
 
-def test_a_graph_of_one_device_goes_through_the_manager_of_several(tiny_package):
-    """Programs for two devices load their vision graph so, beside the `.hmms` of the language model."""
-    package = tiny_package(ndevice=2, **SIZES)
-    found = []
-    manager = tcim.WeightManager(tcim.DevManager([2, 1], "Xh2HalBackend"))
-    for suffix in (".hmms", ".hmm"):
-        module = tcim.load(package.graph(f"prefill{suffix}"), tcim.Option(manager))
-        rows = np.random.default_rng(5).standard_normal(module.get_input_info("input_1").shape)
-        module.set_input("input_1", rows)
-        module.set_input("valid_length", np.int32([0]))
-        module.set_input("current_length", np.int32([9]))
-        module.run(sync=True)
-        found.append(module.get_output("logits").numpy())
-    assert found[0].tobytes() == found[1].tobytes()
-    assert np.any(found[0])
-
-
-def test_any_devices_in_any_order_will_do(tiny_package):
-    assert_same_run(tiny_package(ndevice=2, **SIZES), (3, 1))
-
-
 @pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])
 def test_four_devices_with_unequal_shares_equal_one(tmp_path, quant):
     """A vocabulary of 331 is 21 blocks of 16, a hidden size of 192 is 12: some devices compute more than others."""
@@ -157,37 +136,6 @@ def test_heads_that_fill_no_whole_block(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(TINY_CONFIG | {"num_attention_heads": 8, "head_dim": 24}))
     package = compile_package(tmp_path, tmp_path / "out", random_weights=True, ndevice=2, **SIZES)
     assert_same_run(package, (0, 1))
-
-
-def test_the_demo_checkpoint_answers_the_same_on_two_devices(tmp_path):
-    package = compile_package(DEMO_CHECKPOINT, tmp_path, ndevice=2)
-    single, several = LoadedPackage(package), LoadedPackage(package, (0, 1))
-    prompt = [token % 1536 for token in PROMPT]
-    expected = list(single.generate(prompt, max_new_tokens=24))
-    assert len(expected) == 24
-    assert list(several.generate(prompt, max_new_tokens=24)) == expected
-
-
-def test_names_and_shapes_are_those_of_one_device(tiny_package):
-    package = tiny_package(ndevice=2, **SIZES)
-    single, several = LoadedPackage(package), LoadedPackage(package, (0, 1))
-    for one, other in ((single.prefill_module, several.prefill_module), (single.decode_module, several.decode_module)):
-        names = [one.get_input_name(i) for i in range(one.get_num_inputs())]
-        assert [other.get_input_name(i) for i in range(other.get_num_inputs())] == names
-        for name in names:
-            got, want = other.get_input_info(name), one.get_input_info(name)
-            assert (got.shape, got.dtype, got.format) == (want.shape, want.dtype, want.format)
-        assert other.get_output_info("logits").shape == one.get_output_info("logits").shape
-
-
-def test_decode_takes_caches_that_one_device_filled(tiny_package):
-    """Prefill elsewhere, caches over the host, as in the vendor's prefill_pp_decode_tp."""
-    package = tiny_package(ndevice=2, **SIZES)
-    single, several = LoadedPackage(package), LoadedPackage(package, (0, 1))
-    single.prefill(PROMPT)
-    for name, cache in zip(cache_names(single.prefill_module), single.caches(), strict=True):
-        several.decode_module.set_input(name, cache)
-    assert several.decode(NEXT[0], len(PROMPT)).tobytes() == single.decode(NEXT[0], len(PROMPT)).tobytes()
 
 
 def test_slots_of_a_batch_equal_single_ones(tiny_package):
