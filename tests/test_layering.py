@@ -65,6 +65,22 @@ PYTHON_MUST_NOT_IMPORT = {
 }
 
 
+def test_the_tables_of_the_page_have_every_folder_and_nothing_else():
+    """Folders of the C++ core, folders and modules of the package, folders of the compiler."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {name for row in re.findall(r"^\| (`.+?) \|.*\|$", page, re.M) for name in re.findall(r"`([^`]+)`", row)}
+    rows |= set(re.findall(r"`(tcim_lite/\w+\.py)` is another name", page))
+    tops = {name for name in rows if name.startswith(("csrc/", "tcim_lite/"))}
+    assert {name for name in tops if not (ROOT / name).exists()} == set()
+    found = [*(ROOT / "csrc").iterdir(), *(ROOT / "csrc/backends").iterdir(), *(ROOT / "tcim_lite").iterdir()]
+    folders = {path.relative_to(ROOT).as_posix() for path in found if path.is_dir() and path.name != "__pycache__"}
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tcim_lite").glob("[a-z]*.py")}
+    assert (folders | modules) - tops == set()
+    compiler = {path.parent.name for path in (ROOT / "models").glob("*/*.py")}
+    assert compiler - rows == set()
+    assert {name for name in rows - tops - {"models"} if not (ROOT / "models" / name).is_dir()} == set()
+
+
 @pytest.mark.parametrize("layer", sorted(CPP_MAY_USE))
 def test_a_cpp_layer_includes_only_layers_below_it(layer):
     sources = [path for path in (ROOT / "csrc" / layer).rglob("*") if path.suffix in {".h", ".cpp"}]
