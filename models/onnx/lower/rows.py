@@ -13,7 +13,7 @@ from .elementwise import where
 from .gather import from_front
 from .integers import int32, to_floats, whole
 
-_MAX_PAIRS = 1 << 24  # of elements and updates whose computed place may be theirs
+MAX_PAIRS = 1 << 24  # of elements and updates whose computed place may be theirs
 
 
 @lowers("ScatterRows", domain=OWN)
@@ -61,9 +61,9 @@ def is_there(call: Call, places: Tensor, rows: int) -> Tensor:
         UnsupportedNodeError: These are too many comparisons.
     """
     batch, count = places.shape[0], places.shape[2]
-    if batch * rows * count > _MAX_PAIRS:
+    if batch * rows * count > MAX_PAIRS:
         raise call.node.unsupported(
-            f"{count} updates at computed places among {rows}, {batch} times; the limit is {_MAX_PAIRS} pairs. "
+            f"{count} updates at computed places among {rows}, {batch} times; the limit is {MAX_PAIRS} pairs. "
             "With constant places there is none"
         )
     return int32(call, "Equal", places, np.arange(call.places(rows))[:, None])

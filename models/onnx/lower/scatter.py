@@ -16,8 +16,8 @@ from .elementwise import binary
 from .gather import checked_axis, checked_rows, computed_places, element_places, from_front, row_places
 from .integers import int32, to_floats
 from .matmul import product
-from .rows import is_there, newest, with_rows
-from .shape import take
+from .rows import MAX_PAIRS, is_there, newest, with_rows
+from .shape import strided, take
 
 
 class _Reduction(NamedTuple):
@@ -61,10 +61,32 @@ def scatter_elements(call: Call) -> Tensor:
     if not isinstance(indices, Tensor):
         return _scatter(call, x, updates, element_places(call, x, np.asarray(indices)).reshape(-1), 1)
     axis, rank = checked_axis(call, x, indices.shape), len(x.shape)
-    if any(i != axis and indices.shape[i] != x.shape[i] for i in range(rank)):
-        raise call.node.unsupported(
-            f"computed indices {list(indices.shape)} for {list(x.shape)}; expected the same extents but on axis {axis}"
-        )
+    changed = [x.shape[i] if i == axis else indices.shape[i] for i in range(rank)]
+    if changed == list(x.shape):
+        return _along_axis(call, x, axis, indices, updates)
+    return _with_corner(call, x, _along_axis(call, _part(call, x, [0] * rank, changed), axis, indices, updates))
+
+
+def _part(call: Call, x: Tensor, starts: list[int], extents: list[int]) -> Tensor:
+    return strided(call, x, starts, [1] * len(extents), extents)
+
+
+def _with_corner(call: Call, x: Tensor, corner: Tensor) -> Tensor:
+    """x with the elements from the first of each axis on replaced; axis by axis, what lies behind is added."""
+    for i in range(len(x.shape)):
+        more = x.shape[i] - corner.shape[i]
+        if not more:
+            continue
+        shape = [*x.shape[: i + 1], *corner.shape[i + 1 :]]
+        starts = [corner.shape[i] if j == i else 0 for j in range(len(shape))]
+        behind = _part(call, x, starts, [more if j == i else extent for j, extent in enumerate(shape)])
+        corner = call.op("Concat", [corner, behind], shape, {"axis": i}, x.kind)
+    return corner
+
+
+def _along_axis(call: Call, x: Tensor, axis: int, indices: Tensor, updates: Tensor) -> Tensor:
+    """x with updates at computed places along an axis; the other extents are those of x."""
+    rank = len(x.shape)
     order = [i for i in range(rank) if i != axis] + [axis]
     extent, count = x.shape[axis], indices.shape[axis]
     rows = math.prod(x.shape) // extent
@@ -84,9 +106,18 @@ def _at_computed(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tens
     found = is_there(call, places, extent)
     if reduction == "add" and x.kind == "float":
         return binary(call, "Add", x, product(call, to_floats(call, found), updates))
-    if reduction in _REDUCTIONS and columns == 1:
+    if reduction not in _REDUCTIONS:
+        raise call.node.unsupported(f"reduction {reduction!r:.40} of {x.kind}s")
+    if columns == 1:
         return _folded(call, x, found, call.reshape(updates, places.shape))
-    raise call.node.unsupported(f"reduction {reduction!r:.40} of rows of {x.kind}s at computed places")
+    # Rows are those of one batch, so that their columns can be the batches.
+    if columns * extent * updates.shape[1] > MAX_PAIRS:
+        raise call.node.unsupported(
+            f"reduction {reduction!r:.40} of {updates.shape[1]} rows of {columns} at computed places among {extent}; "
+            f"the limit is {MAX_PAIRS} pairs of elements"
+        )
+    by_column = _folded(call, call.transpose(x, (2, 1, 0)), found, call.transpose(updates, (2, 0, 1)))
+    return call.transpose(by_column, (2, 1, 0))
 
 
 def _from_behind(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tensor:
@@ -104,12 +135,13 @@ def _from_behind(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tens
 
 
 def _folded(call: Call, x: Tensor, found: Tensor, updates: Tensor) -> Tensor:
-    """x [B, n, 1] reduced with those of the updates [B, 1, k] that are there [B, n, k]."""
+    """x [B, n, 1] reduced with those of the updates [B, 1, k] that are there [B, n, k], or [1, n, k] for all B."""
     reduction, whole = _REDUCTIONS[call.attr("reduction")], is_integer(x.kind)
     most = float(np.iinfo(np.int32).max if whole else np.finfo(call.emit.dtype).max)
     none = np.asarray(reduction.neutral(most), np.int64 if whole else np.float32)
     condition = found if whole else to_floats(call, found)
-    chosen = call.op("Where", [condition, updates, call.source(none)], found.shape, result=x.kind)
+    shape = (*x.shape[:2], updates.shape[2])
+    chosen = call.op("Where", [condition, updates, call.source(none)], shape, result=x.kind)
     return binary(call, reduction.op, x, call.op(reduction.over_axis, [chosen], x.shape, result=x.kind))
 
 
