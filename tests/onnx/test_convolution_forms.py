@@ -94,6 +94,8 @@ TRANSPOSED = [
     ((1, 3, 4, 5), (3, 4, 3, 3), {"strides": [3, 2], "output_shape": [11, 10]}),
     ((1, 3, 20), (3, 5, 16), {"strides": [8], "pads": [9, 4]}),
     ((1, 4, 3, 2, 3), (4, 2, 3, 2, 3), {"strides": [2, 2, 1], "pads": [1, 0, 1, 0, 1, 1]}),
+    ((2, 4, 5, 3), (4, 3, 2, 1), {"strides": [4, 3], "output_shape": [20, 9]}),  # more than 18 and 7
+    ((1, 4, 5), (4, 3, 2), {"strides": [3], "dilations": [2], "output_shape": [17], "auto_pad": "SAME_UPPER"}),
 ]
 
 
@@ -106,6 +108,16 @@ def test_transposed_convolutions(make_model, run_here, run_there, shape, weight,
     x = rng.standard_normal(shape).astype(np.float32)
     model = make_model([("ConvTranspose", ["x", "w", "b"], ["y"], attributes)], {"x": shape}, ["y"], constants)
     np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], atol=2e-5)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_same_means_stride_times_the_input_if_the_kernel_is_smaller(make_model, run_here, auto_pad):
+    """As in TensorFlow. onnxruntime makes fewer elements, against the text of ONNX."""
+    x, w = np.float32([[[1, 2, 3]]]), np.float32([[[1, 10]]])
+    model = make_model(
+        [("ConvTranspose", ["x", "w"], ["y"], {"strides": [4], "auto_pad": auto_pad})], {"x": x.shape}, ["y"], {"w": w}
+    )
+    np.testing.assert_array_equal(run_here(model, {"x": x})["y"], [[[1, 10, 0, 0, 2, 20, 0, 0, 3, 30, 0, 0]]])
 
 
 @pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])

@@ -72,13 +72,9 @@ def conv_transpose(call: Call) -> Tensor:
         begin, end = pads[i], pads[i + rank]
         if wanted is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
             out = list(wanted)[-rank:][i] if wanted is not None else x.shape[2 + i] * strides[i]
-            total = full - out
-            begin = total // 2 if auto != "SAME_LOWER" else total - total // 2
-            if wanted is not None and auto != "SAME_UPPER":
-                begin = total - total // 2
-            if auto == "SAME_UPPER":
-                begin = total // 2
-            end = total - begin
+            total = max(full - out, 0)  # what is asked for beyond the full result is 0, and behind it
+            begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            end = full - out - begin
         begins.append(begin)
         outs.append(full - begin - end)
     if not isinstance(weight, Tensor) and all(1 in pair for pair in zip(strides, dilations, strict=True)):
