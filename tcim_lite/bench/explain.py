@@ -18,9 +18,10 @@ def explain(timing: Timing) -> str:
         return ""
     head = f"{timing.title} is at {timing.share:.0%} of the {ROOFS[timing.limited_by]}: "
     stops = timing.stops
-    if stops.waiting + stops.stolen > _DISTURBED:
+    stopped = min(stops.waiting + stops.stolen, 1.0)
+    if stopped > _DISTURBED:
         return head + (
-            f"its threads were stopped for {stops.waiting + stops.stolen:.0%} of the time ({stops.waiting:.0%} by "
+            f"its threads were stopped for {stopped:.0%} of the time ({stops.waiting:.0%} by "
             f"other threads, {stops.stolen:.0%} by the host); close other programs, or set TCIM_LITE_THREADS lower."
         )
     best = timing.share * timing.seconds / timing.fastest

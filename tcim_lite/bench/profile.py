@@ -49,7 +49,8 @@ class StopWatch:
         """The shares since then; `threads` of the CPU pool."""
         elapsed = time.perf_counter() - self._started
         waited, stolen = (now - before for now, before in zip(_counters(), self._before, strict=True))
-        return Stops(waited / (elapsed * threads), stolen / (elapsed * (os.cpu_count() or 1)))
+        # Threads outside of the pool wait too, so that the sum may be more than all of the pool's time.
+        return Stops(min(waited / (elapsed * threads), 1.0), min(stolen / (elapsed * (os.cpu_count() or 1)), 1.0))
 
 
 def step_times(module: tcim.Module, runs: int, run: Callable[[], None]) -> tuple[StepTime, ...]:
