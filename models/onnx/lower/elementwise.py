@@ -220,11 +220,6 @@ def chosen(call: Call) -> Tensor:
     return call.reshape(y, shapes[0])
 
 
-@lowers("Identity")
-def identity(call: Call) -> Operand:
-    return call.operand(0)
-
-
 @lowers("Dropout")
 def dropout(call: Call) -> list[Operand | None]:
     x = call.operand(0)

@@ -18,6 +18,12 @@ def construct(call: Call) -> Parts:
     return Parts([call.operand(i) for i in range(call.count)])
 
 
+@lowers("Identity")
+def identity(call: Call) -> Operand | Parts:
+    """Of a tensor or a sequence, which loops hand on."""
+    return call.parts(0) if isinstance(call.get(0), Parts) else call.operand(0)
+
+
 @lowers("SplitToSequence")
 def split_to_sequence(call: Call) -> Parts:
     x = call.operand(0)
