@@ -1,5 +1,4 @@
 #include <array>
-#include <ranges>
 
 #include "graph/ops/op_definition.h"
 
@@ -47,7 +46,8 @@ std::vector<StateOperand> states_of(const Op& op) {
 
 std::vector<bool> carried_values(const Graph& graph) {
   std::vector<bool> is_carried(graph.values.size());
-  for (const Op& op : std::views::reverse(graph.ops)) {
+  for (auto it = graph.ops.rbegin(); it != graph.ops.rend(); ++it) {  // clang 14 cannot take libstdc++'s views
+    const Op& op = *it;
     const size_t carried = definition_of(op.kind).carried;
     if (carried < op.inputs.size()) {
       is_carried[op.inputs[carried]] = true;
