@@ -9,6 +9,7 @@ from tcim_lite import hmm
 from tcim_lite.hmm.layout import ITEM_BYTES
 from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import POST_NORM_HIDDEN
+from tcim_lite.llm.package import HIDDEN_STATES
 from tcim_lite.llm.ports import is_cache, is_state
 
 
@@ -42,7 +43,7 @@ class Shape:
 
         Raises:
             FileNotFoundError: One of them is missing.
-            ValueError: The decode graph has no KV caches.
+            ValueError: The decode graph has no KV caches, or returns hidden states.
         """
         single = package.decode_path.is_file()
         several = hmm.read(package.graph("decode.hmms")) if package.has("decode.hmms") or not single else None
@@ -57,6 +58,11 @@ class Shape:
         ]
         if not graph or not prompt or not caches:
             raise ValueError(f"{path}: has no KV caches; name the folder of a compiled language model")
+        if graph.values[graph.outputs[0]].name == HIDDEN_STATES:
+            raise ValueError(
+                f"{path} returns hidden states: the package was compiled with --hidden-states. `tcim-lite serve` makes "
+                "embeddings of them; for vLLM compile it without"
+            )
         slots, context = graph.values[graph.inputs[0]].shape[0], caches[0][1].shape[2]
         cached = 0
         for place, cache in caches:
