@@ -113,7 +113,8 @@ def params_for(prompt: str, params: SamplingParams, vocabulary: Vocabulary) -> S
     if not has_channels(prompt):
         return params
     ends = {token for text in END_REPLY if (token := vocabulary.token_id(text)) is not None}
-    return replace(params, skip_special_tokens=False, stop_token_ids=params.stop_token_ids | ends)
+    form = params.structured and replace(params.structured, tagged=None)  # calls have a channel of their own
+    return replace(params, skip_special_tokens=False, stop_token_ids=params.stop_token_ids | ends, structured=form)
 
 
 class ChatReply:

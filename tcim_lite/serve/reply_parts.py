@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .parameter_tags import ParameterTags, tagged_head
-from .tool_calls import END_CALL, ArgumentsText, CallPart, bare_head, call_head, may_be_bare, whole_call
+from .tool_calls import BEGIN_CALL, END_CALL, ArgumentsText, CallPart, bare_head, call_head, may_be_bare, whole_call
 
 _THINK, _END_THINK = "<think>", "</think>"
-_CALL = "<tool_call>"  # up to </tool_call> a JSON object, as Qwen3 writes it, or tags, as Qwen3.5 does
 
 
 @dataclass
@@ -68,7 +67,7 @@ class ReplyParts:
         if self._state == "thinking":
             parts.reasoning = held
         elif self._state == "call":  # it is not known whom it calls
-            parts.content = _CALL + held
+            parts.content = BEGIN_CALL + held
         elif self._state in ("arguments", "bare"):  # a value in tags is nothing before its end
             if held and isinstance(self._arguments, ArgumentsText):
                 parts.add_arguments(held)
@@ -139,7 +138,7 @@ class ReplyParts:
             parts.content += self._held
             self._held = ""
             return False
-        before, found = self._until(_CALL)
+        before, found = self._until(BEGIN_CALL)
         parts.content += before
         self._state = "call" if found else "saying"
         return found
@@ -162,7 +161,7 @@ class ReplyParts:
             return False
         call = whole_call(inside, self._tools)
         if call is None:
-            parts.content += _CALL + inside + end
+            parts.content += BEGIN_CALL + inside + end
         else:
             parts.calls.append(call)
         self._held, self._state = after, "gap"

@@ -6,14 +6,16 @@ import json
 import math
 import sys
 from collections.abc import Container
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from ..llm.engine import SamplingParams, StructuredOutput
+from ..llm.engine import SamplingParams, StructuredOutput, Tagged
 from ..llm.generation_defaults import GenerationDefaults
 from .errors import ApiError, invalid
 from .protocol import ChatRequest, Choices, CompletionRequest, Sampling, ToolChoice
+from .tool_calls import BEGIN_CALL, END_CALL
 
 # As they are named in both.
 _PLAIN = (
@@ -64,7 +66,8 @@ def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingP
     completion = request.max_completion_tokens
     max_tokens = _limit(request.max_tokens if completion is None else completion)
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
-    guides = [guide for guide in (_guide(request), _format(request), forced_call(request)) if guide is not None]
+    form = _or_calls(request, _format(request))
+    guides = [guide for guide in (_guide(request), form, forced_call(request)) if guide is not None]
     if len(guides) > 1:
         raise ApiError(400, "structured_outputs, response_format and a tool_choice that forces a call: got several")
     try:
@@ -161,6 +164,20 @@ def forced_call(request: ChatRequest) -> StructuredOutput | None:
         for index, (name, schema) in enumerate(schemas.items())
     ]
     return StructuredOutput(json={"anyOf": calls})
+
+
+def _or_calls(request: ChatRequest, form: StructuredOutput | None) -> StructuredOutput | None:
+    """A form, or in its place calls of tools, as the model chooses; their arguments are its own, as without a form."""
+    if form is None or not request.tools or request.tool_choice not in (None, "auto"):
+        return form
+    names = {"enum": [tool.function.name for tool in request.tools]}
+    call = {
+        "type": "object",
+        "properties": {"name": names, "arguments": {"type": "object"}},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+    return replace(form, tagged=Tagged(begin=BEGIN_CALL, json=call, end=END_CALL))
 
 
 def guided_by(request: Sampling) -> str | None:

@@ -8,7 +8,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-END_CALL = "</tool_call>"
+# Between these a JSON object, as Qwen3 writes it, or tags, as Qwen3.5 does.
+BEGIN_CALL, END_CALL = "<tool_call>", "</tool_call>"
 
 # What Qwen3 writes before the arguments. They have to be an object: only of one is the end known without the tag.
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')

@@ -1,12 +1,15 @@
 """What else the `openai` client has: its other ways to ask, and its methods for routes that are not served."""
 
 import enum
+import json
 from typing import Literal, Optional
 
 import openai
 import pydantic
 import pytest
 from serve_live import QUESTIONS, allowed, user
+
+from tcim_lite.llm import load_tokenizer
 
 ASKED = {"model": "qwen3", "messages": user(QUESTIONS[0])}
 
@@ -136,3 +139,21 @@ def test_what_is_not_served_is_an_error_that_the_client_reads(client, ask, statu
     assert caught.value.status_code == status
     assert caught.value.body["type"] == ("invalid_request_error" if status == 405 else "not_found_error")
     assert caught.value.body["message"]
+
+
+def test_beside_a_form_the_model_may_call_tools(client, packages):
+    """As agents with a type of answers ask. The demo model knows no tools: a bias keeps it from beginning an object."""
+    tokens = load_tokenizer(packages(1).tokenizer_folder).get_vocab()
+    begins = {str(token): -50 for text, token in tokens.items() if text.startswith("{")}
+    ends = {str(token): 100 for text, token in tokens.items() if text in ("}", "<|im_end|>")}
+    tools = [openai.pydantic_function_tool(Answer)]
+    done = client.chat.completions.parse(**ASKED, tools=tools, response_format=Answer, max_tokens=150).choices[0]
+    assert isinstance(done.message.parsed, Answer)
+    ask = {**ASKED, "tools": tools, "logit_bias": begins | ends, "max_tokens": 60}
+    ask["response_format"] = {"type": "json_object"}
+    done = client.chat.completions.create(**ask).choices[0]
+    assert (done.finish_reason, done.message.content) == ("tool_calls", None)
+    assert (done.message.tool_calls[0].function.name, done.message.tool_calls[0].function.arguments) == ("Answer", "{}")
+    answer = client.chat.completions.create(**ask, tool_choice="none").choices[0].message
+    assert answer.tool_calls is None
+    assert json.loads(answer.content) == {}

@@ -21,7 +21,7 @@ from .slot_rows import SlotRows
 from .slots import Slots
 from .speculate import Drafter, DraftModel, PromptLookup
 from .stats import EngineStats
-from .structured import StructuredOutput
+from .structured import StructuredOutput, Tagged
 
 __all__ = [
     "DraftModel",
@@ -40,6 +40,7 @@ __all__ = [
     "Slots",
     "State",
     "StructuredOutput",
+    "Tagged",
     "TokenLogprob",
     "Usage",
     "answer_all",

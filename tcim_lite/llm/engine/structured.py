@@ -16,14 +16,33 @@ from .answer_schema import answer_schema
 # much as is allowed; without a bound, until its context is full.
 _WHITESPACE = r" |\r?\n{1,2}[ \t]{0,20}"
 
+# An answer that fits one of several schemas may fit two: oneOf becomes anyOf.
+_READING: Any = {"whitespace_pattern": _WHITESPACE, "coerce_one_of": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tagged:
+    """JSON between two texts, as a model writes calls of tools.
+
+    Attributes:
+        begin: text before; a line end may follow.
+        json: its schema.
+        end: text behind; a line end may precede.
+    """
+
+    begin: str
+    json: Mapping[str, Any]
+    end: str
+
 
 @dataclass(frozen=True, kw_only=True)
 class StructuredOutput:
-    """What an answer must look like; one of the three.
+    """What an answer must look like; one of json, regex and choice.
 
     Attributes:
         json: a JSON schema, as an object or as text; `{"type": "object"}` takes any object. An object whose schema
             lists properties has no others, unless `additionalProperties` says so.
+        tagged: with `json`, what may come in its place, once or several times, each in a line of its own or not.
         regex: the whole answer matches it (the syntax is that of Rust's regex crate).
         choice: the answer is one of these.
 
@@ -32,6 +51,7 @@ class StructuredOutput:
     """
 
     json: Mapping[str, Any] | str | None = None
+    tagged: Tagged | None = None
     regex: str | None = None
     choice: tuple[str, ...] | None = None
 
@@ -41,10 +61,30 @@ class StructuredOutput:
             raise ValueError(
                 f"structured output: got {' and '.join(given) or 'nothing'}, expected one of json, regex, choice"
             )
+        if self.tagged is not None and self.json is None:
+            raise ValueError(f"structured output: tagged is for json, got {given[0]}")
         if self.choice is not None:
             object.__setattr__(self, "choice", tuple(self.choice))
             if not self.choice or not all(self.choice):
                 raise ValueError("structured output: choice needs at least one string, and none that is empty")
+
+
+def _or_tagged(schema: str, tagged: Tagged) -> str:
+    """A grammar of JSON, or of one or more tagged pieces, in the form of Lark that llguidance reads.
+
+    Raises:
+        ValueError: The schema is no JSON object.
+    """
+    answer = json.loads(schema)
+    if not isinstance(answer, dict):
+        raise ValueError("expected one")
+    body = {**tagged.json, "x-guidance": _READING}
+    return f"""start: answer | tagged (gap tagged)*
+answer: %json {json.dumps({**answer, "x-guidance": _READING})}
+tagged: {json.dumps(tagged.begin)} gap body gap {json.dumps(tagged.end)}
+body: %json {json.dumps(body)}
+gap: /\\n?/
+"""
 
 
 class GrammarError(ValueError):
@@ -108,13 +148,12 @@ class Grammars:
         except ImportError as error:
             raise ImportError("structured output needs llguidance: pip install 'tcim-lite[structured]'") from error
         if wanted.json is not None:
-            schema = wanted.json if isinstance(wanted.json, str) else json.dumps(wanted.json)
+            schema = answer_schema(wanted.json if isinstance(wanted.json, str) else json.dumps(wanted.json))
             try:
-                grammar = LLMatcher.grammar_from_json_schema(
-                    answer_schema(schema),
-                    # An answer that fits one of several schemas may fit two: oneOf becomes anyOf.
-                    {"whitespace_pattern": _WHITESPACE, "coerce_one_of": True},
-                )
+                if wanted.tagged is None:
+                    grammar = LLMatcher.grammar_from_json_schema(schema, _READING)
+                else:
+                    grammar = LLMatcher.grammar_from_lark(_or_tagged(schema, wanted.tagged))
             except ValueError as error:
                 raise ValueError(f"structured output: the schema is no JSON object: {error}") from None
         elif wanted.regex is not None:
