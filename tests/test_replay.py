@@ -150,6 +150,33 @@ def test_errors_are_results_too(recorded, models, tmp_path):
         replay(file, package=package)
 
 
+FAILED_LOADS = """
+import sys, contextlib
+import numpy as np
+import tcim_lite.runtime as rt
+
+for path in (b"no model", sys.argv[2], "nowhere.hmm"):
+    with contextlib.suppress(rt.HmmFormatError):
+        rt.load(path)
+add = rt.load(sys.argv[1])
+for name in "ab":
+    add.set_input(name, np.ones((2, 3), np.float32))
+add.run(True)
+print(add.get_output("total").numpy())
+"""
+
+
+def test_loads_that_failed_keep_no_replay_from_going_on(tmp_path, add_model, capsys):
+    file, folder = tmp_path / "f.tcimrec", tmp_path / "folder"
+    folder.mkdir()
+    record(FAILED_LOADS, file, add_model, folder)
+    done = replay(file)
+    assert not done.mismatches
+    assert done.skipped == {"Module.load": 1}  # from memory
+    assert main(["record-info", str(file)]) == 0
+    assert re.search(r"^  model 0  .*/folder  FAILED", capsys.readouterr().out, re.MULTILINE)  # which has no size
+
+
 def test_info_shows_a_recording(recorded, capsys):
     assert main(["record-info", str(recorded()), "--calls"]) == 0
     printed = capsys.readouterr().out

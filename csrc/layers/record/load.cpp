@@ -1,9 +1,11 @@
 #include "layers/record/load.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
+#include <system_error>
 
 #include "layers/record/fingerprint.h"
 #include "runtime/module.h"
@@ -13,6 +15,8 @@ namespace {
 
 // The file's size, and a fingerprint of where its checksums are.
 void add_file(RecordText& load, const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;  // a folder has a size too
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return;
   load.add("bytes", int64_t(file.tellg()));
