@@ -68,11 +68,13 @@ def prompt_end(tokenizer: Any, prompt: Sequence[int]) -> str:
 def with_channels(tokenizer: Any, prompt: list[int], params: SamplingParams) -> tuple[list[int], SamplingParams]:
     """Prompt and parameters for a model that writes channels: their tags are in the text, and with a grammar the reply
     begins in the channel of the answer. Those of other models are as given."""
-    from ..serve.channels import BEGIN_ANSWER, BEGIN_REPLY, has_channels
+    from ..serve.channels import BEGIN_ANSWER, BEGIN_REPLY
+    from ..serve.reply_forms import end_tags
 
-    if not has_channels(prompt_end(tokenizer, prompt)):
+    end = prompt_end(tokenizer, prompt)
+    if end_tags(end) is None:
         return prompt, params
-    if params.structured is not None:
+    if params.structured is not None and end.endswith(BEGIN_REPLY):
         tags = BEGIN_ANSWER.removeprefix(BEGIN_REPLY)
         prompt = [*prompt, *tokenizer(tags, add_special_tokens=False)["input_ids"]]
     return prompt, replace(params, skip_special_tokens=False)

@@ -25,6 +25,12 @@ def has_channels(prompt: str) -> bool:
     return prompt.endswith((BEGIN_REPLY, BEGIN_ANSWER))
 
 
+def cut_before_tag(text: str, tags: tuple[str, ...]) -> int:
+    """Where that of a text begins which may be the beginning of a tag; its length if nothing is."""
+    at = text.rfind("<")
+    return at if at >= 0 and any(tag.startswith(text[at:]) for tag in tags) else len(text)
+
+
 class ChannelParts:
     """Text with special tokens in, parts out. A tag is recognised wherever its letters lie among pieces.
 
@@ -79,8 +85,7 @@ class ChannelParts:
             self._state = "done" if end[0] in END_REPLY else "header"
             return True
         else:
-            at = self._held.rfind("<")
-            cut = at if at >= 0 and any(tag.startswith(self._held[at:]) for tag in _END_TAGS) else len(self._held)
+            cut = cut_before_tag(self._held, _END_TAGS)
             self._tell(parts, self._held[:cut])
             self._held = self._held[cut:]
         return False

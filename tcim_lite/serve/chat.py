@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 
 from ..llm.engine import Event, SamplingParams
-from .channels import BEGIN_ANSWER, BEGIN_REPLY, END_REPLY, ChannelParts, has_channels
+from .channels import BEGIN_ANSWER, BEGIN_REPLY, ChannelParts
 from .chat_template import ChatTemplate, TemplateError
 from .errors import ApiError
 from .logprobs import chat_logprobs
 from .protocol import ChatRequest, ContentPart, Message, Tool
-from .reply_forms import parts_of
+from .reply_forms import end_tags, parts_of
 from .reply_parts import ForcedCall, Parts, ReplyParts
 from .sampling import named_tool
 from .tool_calls import CallPart, call_delta, call_object
+from .turns import TurnParts
 from .vocabulary import Vocabulary
 
 # Of the template's variables, what decides on the form of the prompt.
@@ -110,10 +111,11 @@ def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: Sam
 
 def params_for(prompt: str, params: SamplingParams, vocabulary: Vocabulary) -> SamplingParams:
     """How the reply to a prompt is made: one with channels has them in its text, and ends where it calls a tool."""
-    if not has_channels(prompt):
+    tags = end_tags(prompt)
+    if tags is None:
         return params
-    ends = {token for text in END_REPLY if (token := vocabulary.token_id(text)) is not None}
-    form = params.structured and replace(params.structured, tagged=None)  # calls have a channel of their own
+    ends = {token for text in tags if (token := vocabulary.token_id(text)) is not None}
+    form = params.structured and replace(params.structured, tagged=None)  # calls have tags of their own
     return replace(params, skip_special_tokens=False, stop_token_ids=params.stop_token_ids | ends, structured=form)
 
 
@@ -135,7 +137,7 @@ class ChatReply:
         self._is_named = named is not None
         schemas = {tool.function.name: tool.function.parameters or {} for tool in request.tools or ()}
         names = frozenset(schemas)
-        self._parts: list[ReplyParts | ChannelParts | ForcedCall] = []
+        self._parts: list[ReplyParts | ChannelParts | TurnParts | ForcedCall] = []
         for _ in range(n):
             if named is not None or request.tool_choice == "required":
                 self._parts.append(ForcedCall(named, names))

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from . import channels, turns
 from .channels import ChannelParts, has_channels
 from .reply_parts import ReplyParts
+from .turns import TurnParts, has_turns
+
+
+def end_tags(prompt: str) -> tuple[str, ...] | None:
+    """Tokens that end the reply to a prompt, which has special tokens in its text; None for a reply without them."""
+    if has_channels(prompt):
+        return channels.END_REPLY
+    return turns.END_REPLY if has_turns(prompt) else None
 
 
 def parts_of(
     prompt: str, tools: frozenset[str] = frozenset(), schemas: Mapping[str, Mapping[str, Any]] | None = None
-) -> ReplyParts | ChannelParts:
+) -> ReplyParts | ChannelParts | TurnParts:
     """What splits the reply to a prompt.
 
     Args:
@@ -21,4 +30,6 @@ def parts_of(
     """
     if has_channels(prompt):
         return ChannelParts(prompt, tools)
+    if has_turns(prompt):
+        return TurnParts(tools)
     return ReplyParts(tools, is_thinking=prompt.rstrip().endswith("<think>"), schemas=schemas)
