@@ -151,14 +151,15 @@ def test_a_mask_besides_the_lengths_hides_more(values, valid, kind, window, dtyp
         assert found.tobytes() == attend(attention(dtype, window), *values, valid).tobytes()
 
 
+@pytest.mark.parametrize("role", ["mask", "local_attention_mask", "global_attention_mask"])
 @pytest.mark.parametrize(("dtype", "least"), [("float32", -np.inf), ("float16", -np.inf), ("float16", -3.4e38)])
-def test_minus_infinity_in_the_mask_of_an_encoder_hides(dtype, least):
+def test_minus_infinity_in_a_mask_hides(dtype, least, role):
     builder = EncoderBuilder("scores", dtype, [])
-    mask = builder.input("mask", (1, 4), role=Role("mask", None, 0))
+    mask = builder.input("mask", (1, 1, 1, 4), role=Role(role, None, 0))
     model = load(builder, [builder.softmax("shares", mask)], [])
-    given = np.array([[0.0, least, 0.0, HIDDEN]], np.float32)
+    given = np.array([[[[0.0, least, 0.0, HIDDEN]]]], np.float32)
     (shares,) = run(model, mask=given)
-    assert np.array_equal(shares, [[0.5, 0.0, 0.5, 0.0]])
+    assert np.array_equal(shares, [[[[0.5, 0.0, 0.5, 0.0]]]])
     for wrong in (np.nan, np.inf):
         with pytest.raises(rt.TcimError, match="holds a NaN or an infinity"):
             run(model, mask=np.where(given < 0, wrong, given))

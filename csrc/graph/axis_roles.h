@@ -22,6 +22,11 @@ constexpr std::string_view kAxesRole = "axes_position_ids";
 
 constexpr std::string_view kHeadRole = "head_number";
 
+// Of a language model: [1, 1, T, S], for layers with a window and for the others.
+inline bool is_attention_mask_role(std::string_view role) {
+  return role == "local_attention_mask" || role == "global_attention_mask";
+}
+
 inline bool is_axis_role(std::string_view role) {
   return std::find(kAxisRoles.begin(), kAxisRoles.end(), role) != kAxisRoles.end();
 }

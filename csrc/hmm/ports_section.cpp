@@ -58,7 +58,7 @@ void check_role(const Value& value, const std::string& label) {
     if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || shape.size() != 3 || shape[0] != 3 ||
         shape[1] != 1)
       expected = "an input int32 [3, 1, T]";
-  } else if (role.name == "local_attention_mask" || role.name == "global_attention_mask") {
+  } else if (is_attention_mask_role(role.name)) {
     const Shape& shape = value.shape;
     const bool is_float = value.dtype == DType::Float16 || value.dtype == DType::Float32;
     if (value.kind != ValueKind::Input || !is_float || shape.size() != 4 || shape[0] != 1 || shape[1] != 1)

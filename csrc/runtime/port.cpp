@@ -82,7 +82,7 @@ PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::
       port.content = Content::Zero;
     else if (is_handed_on(parts[0], value))
       port.content = Content::HandedOn;
-    port.hides = value.role.name == kMaskRole;
+    port.hides = value.role.name == kMaskRole || is_attention_mask_role(value.role.name);
     if (index >= counted_) port.info.name = concat(kTapPrefix, port.info.name);
     by_name_.emplace(port.name(), uint32_t(index));
     ports_.push_back(std::move(port));
