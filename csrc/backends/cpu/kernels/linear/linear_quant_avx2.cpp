@@ -6,6 +6,7 @@
 namespace tcim_lite::cpu {
 namespace {
 
+// As add_products(), but less the products.
 inline void subtract_products(__m256i& sum, __m256i codes, __m256i a) {
   __m256i products;
   __asm__("vpmaddubsw %3, %2, %1\n\tvpsubw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(codes), "x"(a));

@@ -8,17 +8,6 @@ namespace {
 constexpr int kTileRows = 6;  // 6 x 2 sums of 16 bits and of 32, 2 codes, a broadcast, products: 28 of 32 registers
 constexpr int kTileBlocks = 2;
 
-inline __m512i broadcast4(const int8_t* a) { return _mm512_set1_epi32(four_codes(a)); }
-
-// Stops gcc 12 from postponing the additions or repeating the unpacking, either of which makes it run out of registers.
-inline void settle(__m512i& value) { __asm__("" : "+v"(value)); }
-
-// sum + products, in two instructions: gcc 12 would add products up among themselves first and spill.
-inline void add_products(__m512i& sum, __m512i codes, __m512i a) {
-  __m512i products;
-  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(products) : "v"(codes), "v"(a));
-}
-
 // Codes of 4 bits: eight sums of two products fit 16 bits, which are 32 inputs, four steps of eight.
 constexpr int kStepsOf16Bits = 4;
 
@@ -79,7 +68,7 @@ void dots_of_nibbles(const Tile& t, const int8_t* rows, const uint8_t* weights, 
       for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          const __m512i four = broadcast4(rows + r * t.inputs + 8 * step + 4 * half);
+          const __m512i four = _mm512_set1_epi32(four_codes(rows + r * t.inputs + 8 * step + 4 * half));
 #pragma GCC unroll 2
           for (int b = 0; b < B; ++b) {
             const Codes<Format> codes(stored[b][half]);

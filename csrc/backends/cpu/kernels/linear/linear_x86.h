@@ -28,6 +28,19 @@ inline int32_t four_codes(const int8_t* a) {
   return four;
 }
 
+// Stops gcc 12 from postponing the additions or repeating the unpacking, either of which makes it run out of registers.
+template <typename Ints>
+inline void settle(Ints& value) {
+  __asm__("" : "+v"(value));
+}
+
+// sum + products of unsigned codes, in two instructions: gcc 12 would add products up among themselves first and spill.
+template <typename Ints>
+inline void add_products(Ints& sum, Ints codes, Ints a) {
+  Ints products;
+  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(products) : "v"(codes), "v"(a));
+}
+
 // Of a stream that is read line by line, the line to fetch while that at `p` is read: eight pages of 4 KiB are fetched
 // abreast while the eight before them are read, each line once. The prefetchers of a core follow a page to its end, and
 // several pages at a time, so they keep more lines under way than with one page after the other

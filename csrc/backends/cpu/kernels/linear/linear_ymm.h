@@ -6,15 +6,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// Stops gcc 12 from postponing the additions or repeating the unpacking, either of which makes it run out of registers.
-inline void settle(__m256i& value) { __asm__("" : "+x"(value)); }
-
-// sum + products and sum - products, in two instructions: gcc 12 would add products up among themselves first and
-// spill.
-inline void add_products(__m256i& sum, __m256i codes, __m256i a) {
-  __m256i products;
-  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(codes), "x"(a));
-}
 inline __m256i load(const uint8_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
 
 // What ymm registers take from a packed format.
