@@ -77,6 +77,13 @@ def test_every_source_includes_what_it_uses(tmp_path):
         assert [text for text in pool.map(errors, units) if text] == []
 
 
+def test_no_source_includes_ranges():
+    """clang 14 and 15 cannot compile libstdc++'s (docs/developing.md)."""
+    sources = [path for path in CSRC.rglob("*") if path.suffix in {".h", ".cpp", ".cu", ".cuh"}]
+    assert len(sources) > 300
+    assert [path for path in sources if "#include <ranges>" in path.read_text(encoding="utf-8")] == []
+
+
 def test_a_header_gets_nothing_that_its_source_includes_behind_it(tmp_path):
     (tmp_path / "a.h").write_text("// A.\n#pragma once\n\n#include <vector>\n\nint a();\n#include <map>\n")
     (tmp_path / "a.cpp").write_text('#include "a.h"\n\n#include <unistd.h>\n\n#include <string>\n')
