@@ -16,7 +16,7 @@ __device__ __forceinline__ void quantize_rows(const QuantizePhase& quantize, int
   const auto* from = reinterpret_cast<const uint4*>(static_cast<const __half*>(quantize.x) + row * quantize.x_stride +
                                                     group * 64 + lane % 4 * 16);
   uint4 raw[2] = {}, codes;
-  if (row < rows) raw[0] = __ldcg(from), raw[1] = __ldcg(from + 1);
+  if (row < rows) raw[0] = __ldca(from), raw[1] = __ldca(from + 1);  // as SeveralRows reads them
   const float scale = activation_scale<Format>(quantize_halves(raw, codes));
   char* to = quantize.codes + group * kCodesGroup;
   reinterpret_cast<uint4*>(to)[lane] = codes;

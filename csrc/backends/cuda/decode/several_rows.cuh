@@ -104,9 +104,11 @@ class SeveralRows {
   __device__ __forceinline__ void load_pass(int pass, int first, uint4 (&raw)[2]) const {
     const auto* from = static_cast<const __half*>(linear_.x) + row() * linear_.x_stride + (first + pass) * 64;
     const bool there = is_there(pass, first);
+    // Of codes both halves have a part of each sector of 32 bytes, which past the L1 would be read twice. The barrier
+    // has emptied the L1.
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      raw[half] = there ? __ldcg(reinterpret_cast<const uint4*>(from + input(half))) : make_uint4(0, 0, 0, 0);
+      raw[half] = there ? __ldca(reinterpret_cast<const uint4*>(from + input(half))) : make_uint4(0, 0, 0, 0);
   }
   __device__ __forceinline__ void load(int first, uint4 (&kept)[kPiece][2]) const {
 #pragma unroll
