@@ -20,7 +20,7 @@ constexpr bool fits_words() {
 template <typename Format>
 struct ArrangedSpan {
   static_assert(fits_words<Format>());
-  static constexpr int64_t kGroups = 16 * Format::kParts, kInputs = 16 * kGroup;
+  static constexpr int64_t kTaken = 16, kGroups = kTaken * Format::kParts, kInputs = kTaken * kGroup;
   static constexpr int64_t kWords = kInputs, kUnit = kWords + 16 * 4, kBytes = kUnit + kLineBytes;
   // The scale of a row in a group is a power of two. A row's fp32 sums are counted in another, its unit, and vpmaddwd,
   // which widens the sums of a group, multiplies them by the ratio of the two: the same bits without a multiplication
@@ -33,6 +33,9 @@ struct ArrangedSpan {
         unit(*reinterpret_cast<int32_t*>(codes + kUnit)) {}
 
   // `groups` of 64 inputs.
+  static void take(const int8_t* from, const float* scales, int64_t groups, std::byte* to) {
+    ArrangedSpan(to).take(from, scales, int(groups));
+  }
   void take(const int8_t* from, const float* scales, int groups) {
     const __m256i sign = _mm256_set1_epi8(-128);
     for (int i = 0; i < groups * kGroup; i += 32) {
@@ -88,19 +91,6 @@ struct ArrangedSpan {
   int32_t* words;  // [16], minus the ratio of scale and unit, in both halves
   int32_t& unit;   // as the bits of a float
 };
-
-template <typename Format>
-void arrange(const ArrangeArgs& args) {
-  using Span = ArrangedSpan<Format>;
-  constexpr int64_t kGroups = Span::kInputs / kGroup;
-  std::byte* to = args.arranged;
-  for (int64_t row = 0; row < args.rows; ++row) {
-    for (int64_t begin = 0; begin < args.groups; begin += kGroups, to += Span::kBytes) {
-      const int64_t at = row * args.groups + begin, left = args.groups - begin;
-      Span(to).take(args.codes + at * kGroup, args.scales + at, int(left < kGroups ? left : kGroups));
-    }
-  }
-}
 
 }  // namespace
 }  // namespace tcim_lite::cpu

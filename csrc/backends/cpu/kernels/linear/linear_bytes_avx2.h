@@ -13,7 +13,7 @@ namespace {
 template <typename Format>
 struct SplitSpan {
   static_assert(Format::kLayout.code_offset == 128 && Format::kParts == 1);
-  static constexpr int64_t kGroups = 16, kRun = 8, kGroupBytes = kGroup / 4 * kRun;
+  static constexpr int64_t kGroups = 16, kTaken = kGroups, kRun = 8, kGroupBytes = kGroup / 4 * kRun;
 
   // Sums of a part in a lane of 16 bits, products of 32 inputs, begin with -127.5 times those inputs, rounded: then
   // they end within 127.5 * 32 * 8, whatever the codes. `rest` is what their sum over lanes and parts still lacks of
@@ -157,20 +157,9 @@ void linear_of_split(const LinearQuantArgs& args) {
 }
 
 template <typename Format>
-void split_rows(const ArrangeArgs& args) {
-  std::byte* to = args.arranged;
-  for (int64_t row = 0; row < args.rows; ++row) {
-    for_spans<Format>(args.groups, [&](int64_t begin, int64_t end) {
-      const int64_t at = row * args.groups + begin;
-      SplitSpan<Format>::take(args.codes + at * kGroup, args.scales + at, end - begin, to);
-      to += SplitSpan<Format>::kBytes;
-    });
-  }
-}
-
-template <typename Format>
 ArrangedKernels arranged_bytes() {
-  return {split_rows<Format>, linear_of_split<Format>, 1, SplitSpan<Format>::kGroups, SplitSpan<Format>::kBytes};
+  using Span = SplitSpan<Format>;
+  return {arrange<Span>, linear_of_split<Format>, 1, Span::kGroups, Span::kBytes};
 }
 
 // Splits the rows first, for callers that have not.

@@ -209,12 +209,8 @@ template <typename Method>
 ArrangedKernels arranged_nibbles(int64_t from) {
   using Format = typename Method::Format;
   using Span = ArrangedSpan<Format>;
-  return {arrange<Format>,
-          linear_of_many_nibbles<Method>,
-          from,
-          Span::kInputs / kGroup,
-          Span::kBytes,
-          Span::kGroups * Unpacked<Format, kTileHalves>::kBytes};
+  constexpr int64_t kScratch = Span::kGroups * Unpacked<Format, kTileHalves>::kBytes;
+  return {arrange<Span>, linear_of_many_nibbles<Method>, from, Span::kTaken, Span::kBytes, kScratch};
 }
 
 }  // namespace

@@ -49,5 +49,17 @@ struct YmmFormat : Packed<F> {
 template <typename Format, int R>
 constexpr Distance kIntoFirst{R > 2 && !Format::kNibbles ? 8 * Format::kUnitBytes : 0, 6 * Format::kUnitBytes};
 
+// Rows as a kernel takes them, in spans of Span::kTaken groups of 64 inputs.
+template <typename Span>
+void arrange(const ArrangeArgs& args) {
+  std::byte* to = args.arranged;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    for (int64_t begin = 0; begin < args.groups; begin += Span::kTaken, to += Span::kBytes) {
+      const int64_t at = row * args.groups + begin, left = args.groups - begin;
+      Span::take(args.codes + at * kGroup, args.scales + at, left < Span::kTaken ? left : Span::kTaken, to);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tcim_lite::cpu
