@@ -21,6 +21,7 @@ from .tool_calls import CallPart, call_delta, call_object
 from .turns import TurnParts
 from .vocabulary import Vocabulary
 
+_MARK = "CONTINUE_FINAL_MESSAGE_HERE "
 # Of the template's variables, what decides on the form of the prompt.
 _RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "tokenize"})
 
@@ -57,23 +58,35 @@ def prompt_text(
         raise ApiError(400, f"{min(bad)} cannot be set here", param="chat_template_kwargs")
     arguments: dict[str, Any] = {**(variables or {}), "add_generation_prompt": begins_reply}
     arguments["messages"] = [_plain(message, i) for i, message in enumerate(messages)]
+    said = _marked(arguments["messages"][-1]) if goes_on else ""
     if tools:
         arguments["tools"] = [_without_none(msgspec.to_builtins(tool)) for tool in tools]
     try:
         text = template.render(arguments)
     except TemplateError as error:
         raise ApiError(400, str(error), param="messages", code="chat_template") from None
-    return _up_to(arguments["messages"][-1], text) if goes_on else text
+    return _up_to_mark(text, said) if goes_on else text
 
 
-def _up_to(last: dict[str, Any], text: str) -> str:
+def _marked(last: dict[str, Any]) -> str:
+    """The content of the last message, which gets a mark: its own words may be in what the template puts behind it."""
+    said = str(last["content"]).strip()
+    if last["role"] != "assistant" or not said:
+        raise _nothing_to_continue()
+    last["content"] += _MARK
+    return said
+
+
+def _up_to_mark(text: str, said: str) -> str:
     """`text` without what the template puts behind the last message."""
-    if last["role"] == "assistant" and last["content"].strip():
-        for said in (last["content"], last["content"].strip()):
-            before, found, _ = text.rpartition(said)
-            if found:
-                return before + said
-    raise ApiError(
+    before, found, after = text.rpartition(_MARK.rstrip())
+    if not found or not before.rstrip().endswith(said):
+        raise _nothing_to_continue()
+    return before if after.startswith(" ") else before.rstrip()  # the template cuts blanks at ends of messages
+
+
+def _nothing_to_continue() -> ApiError:
+    return ApiError(
         400,
         "continue_final_message: the last message has to be the assistant's, with content that the chat template "
         "writes as it is",

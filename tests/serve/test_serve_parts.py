@@ -182,6 +182,17 @@ def test_a_template_sees_what_transformers_would_show_it(demo):
         made.close()
 
 
+@pytest.mark.parametrize("said", ["e", "<|im_end|>", "m_", " a b ", "A:"])
+@pytest.mark.parametrize("trimmed", ["", " | trim"])
+def test_the_last_message_ends_where_it_ended(demo, said, trimmed):
+    """Its words may be those that the template puts behind it."""
+    source = f"{{% for m in messages %}}{{{{ m.role }}}}: {{{{ m.content{trimmed} }}}}<|im_end|>A:{{% endfor %}}"
+    template = ChatTemplate(source, demo.special)
+    text = prompt_text(template, messages({"role": "assistant", "content": said}), begins_reply=False, goes_on=True)
+    assert text == f"assistant: {said.strip() if trimmed else said}"
+    template.close()
+
+
 def test_a_template_comes_from_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for file in (tmp_path / "fifo", "/dev/zero"):
