@@ -7,7 +7,7 @@ import re
 from collections.abc import Container, Mapping
 from typing import Any
 
-from .tool_calls import END_CALL
+from .tool_calls import END_CALL, as_json
 
 _HEAD = re.compile(r"\s*<function=([^>\n]+)>")
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>")
@@ -74,9 +74,8 @@ class ParameterTags:
         if not kinds or "string" in kinds:
             return "null" if value == "null" and "null" in kinds else json.dumps(value, ensure_ascii=False)
         try:
-            plain = {"True": "true", "False": "false", "None": "null"}.get(value, value)
-            return json.dumps(json.loads(plain), ensure_ascii=False)
-        except (ValueError, RecursionError):
+            return as_json({"True": "true", "False": "false", "None": "null"}.get(value, value))
+        except ValueError:
             return json.dumps(value, ensure_ascii=False)
 
 
@@ -86,12 +85,13 @@ def _may_begin_tag(text: str) -> bool:
 
 
 def _kinds(schema: Any) -> set[str]:
-    """Types that a value of a schema may have; none where it does not say."""
+    """Types that a value of a schema may have; none where it does not say. Nothing else has checked the schema."""
     if not isinstance(schema, Mapping):
         return set()
     kind = schema.get("type")
-    kinds = {kind} if isinstance(kind, str) else {item for item in kind or () if isinstance(item, str)}
+    kinds = {item for item in (kind if isinstance(kind, list) else [kind]) if isinstance(item, str)}
     for name in ("anyOf", "oneOf"):
-        for part in schema.get(name) or ():
+        parts = schema.get(name)
+        for part in parts if isinstance(parts, list) else ():
             kinds |= _kinds(part)
     return kinds

@@ -15,7 +15,8 @@ BEGIN_CALL, END_CALL = "<tool_call>", "</tool_call>"
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
 
 # What Llama, Mistral and others write, one object or several in a list, behind a special token or none.
-_BARE = re.compile(r'\s*\[?\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_BARE = re.compile(r'\s*\[?\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_BARE_NAME = re.compile(r'\s*\[?\s*\{\s*"name"\s*:\s*"([^"]*)("?)')
 _BARE_BEGINS = ('{"name":"', '[{"name":"')
 _BARE_CHARS = 64  # of it, without the name
 
@@ -48,23 +49,20 @@ def call_head(text: str, tools: frozenset[str]) -> tuple[str, str] | None:
 def bare_head(text: str, tools: frozenset[str]) -> tuple[str, str] | None:
     """As `call_head`, of a reply that is calls and nothing else."""
     head = _BARE.match(text)
-    if head is None:
+    # A longer one is content as soon as that many letters are there, so it is where they come at once too.
+    if head is None or head[1] not in tools or head.end() >= _BARE_CHARS + len(head[1]):
         return None
-    name = head[1][1:-1]
-    return (name, text[head.end() :]) if name in tools else None
+    return head[1], text[head.end() :]
 
 
 def may_be_bare(text: str, tools: frozenset[str]) -> bool:
     """Whether more text may make a call of it that `bare_head` reads."""
-    compact = "".join(text.split())
-    for begin in _BARE_BEGINS:
-        if begin.startswith(compact):
-            return True
-        if compact.startswith(begin):
-            name, _, _ = compact.removeprefix(begin).partition('"')
-            fits = name in tools if '"' in compact[len(begin) :] else any(tool.startswith(name) for tool in tools)
-            return fits and len(text) < _BARE_CHARS + len(name)
-    return False
+    head = _BARE_NAME.match(text)
+    if head is None:
+        compact = "".join(text.split())
+        return any(begin.startswith(compact) for begin in _BARE_BEGINS)
+    fits = head[1] in tools if head[2] else any(tool.startswith(head[1]) for tool in tools)
+    return fits and len(text) < _BARE_CHARS + len(head[1])
 
 
 def whole_call(text: str, tools: frozenset[str]) -> CallPart | None:
@@ -75,10 +73,36 @@ def whole_call(text: str, tools: frozenset[str]) -> CallPart | None:
         return None
     if not isinstance(found, dict) or not isinstance(found.get("name"), str) or found["name"] not in tools:
         return None
-    arguments = found.get("arguments", {})
-    return CallPart(
-        found["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    )
+    arguments = found.get("arguments", found.get("parameters", {}))
+    try:
+        if not isinstance(arguments, str):
+            return CallPart(found["name"], _written(arguments))
+        arguments.encode()  # it may have half of a surrogate pair, which cannot be sent
+    except (ValueError, RecursionError):
+        return None
+    return CallPart(found["name"], arguments)
+
+
+def as_json(text: str) -> str:
+    """JSON in our way of writing it.
+
+    Raises:
+        ValueError: It is none, or is nested too deeply, or has a number that JSON cannot have.
+    """
+    try:
+        return _written(json.loads(text))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _written(value: Any) -> str:
+    """As JSON that can be sent: half of a surrogate pair, which the model wrote as an escape, stays one."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
 
 
 class ArgumentsText:

@@ -7,7 +7,7 @@ import re
 
 from .channels import cut_before_tag
 from .reply_parts import Parts
-from .tool_calls import CallPart
+from .tool_calls import CallPart, as_json
 
 # A prompt ends with the first, or with the second where there is to be no thought.
 _BEGIN_REPLY, _NO_THOUGHT = "<|turn>model\n", "<|turn>model\n<|channel>thought\n<channel|>"
@@ -102,6 +102,6 @@ def _as_json(text: str) -> str:
         for index, part in enumerate(text.split(_QUOTE))
     )
     try:
-        return json.dumps(json.loads(made), ensure_ascii=False)
-    except (ValueError, RecursionError):
+        return as_json(made)
+    except ValueError:
         return text

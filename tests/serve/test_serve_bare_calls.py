@@ -5,6 +5,7 @@ from serve_live import QUESTIONS
 from test_serve_parts import call, every_way_to_cut, joined
 
 from tcim_lite.serve.reply_parts import Parts, ReplyParts
+from tcim_lite.serve.tool_calls import CallPart
 
 
 @pytest.mark.parametrize(
@@ -24,13 +25,18 @@ from tcim_lite.serve.reply_parts import Parts, ReplyParts
         ('{"name": "rm", "parameters": {}}', Parts(content='{"name": "rm", "parameters": {}}')),
         ('{"name": "add", "age": 3}' + " " * 90, Parts(content='{"name": "add", "age": 3}' + " " * 90)),
         ('{"name": "add"', Parts(content='{"name": "add"')),
+        ('{"name": "add two", "parameters": {}}', Parts(calls=[CallPart("add two", "{}")])),
+        (
+            f'{{"name": {" " * 60}"add", "parameters": {{}}}}',
+            Parts(content=f'{{"name": {" " * 60}"add", "parameters": {{}}}}'),
+        ),
         (' [1, {"name": "add"}]', Parts(content=' [1, {"name": "add"}]')),
         ('So: {"name": "add", "parameters": {}}', Parts(content='So: {"name": "add", "parameters": {}}')),
     ],
 )
 def test_a_reply_that_is_a_call_is_one_wherever_the_pieces_end(text, wanted):
     for pieces in every_way_to_cut(text):
-        assert joined(ReplyParts(frozenset({"add"})), pieces) == wanted, pieces
+        assert joined(ReplyParts(frozenset({"add", "add two"})), pieces) == wanted, pieces
 
 
 def test_without_tools_it_is_text():

@@ -17,6 +17,8 @@ PROPERTIES = {
     "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     "number": {"type": ["number", "null"]},
     "any": {"description": "of any type"},
+    # What no schema has, but a client may send.
+    "odd": {"type": 5, "anyOf": 3, "oneOf": True},
 }
 SCHEMAS = {"add": {"type": "object", "properties": PROPERTIES}}
 
@@ -42,6 +44,8 @@ def call(**values):
         (written(any="1", other="[2]"), Parts(calls=[call(any="1", other="[2]")])),
         # What is not of its type is passed on as it is.
         (written(a="one"), Parts(calls=[call(a="one")])),
+        (written(odd="1", number="NaN", a="1e999"), Parts(calls=[call(odd="1", number="NaN", a="1e999")])),
+        (written(list=r'["\ud800"]'), Parts(calls=[CallPart("add", r'{"list": ["\ud800"]}')])),
         (written(text="\nif a < b:\n  <b>é</b>\n"), Parts(calls=[call(text="\nif a < b:\n  <b>é</b>\n")])),
         (written("rm", a=1), Parts(content=written("rm", a=1))),
         # Missing ends.

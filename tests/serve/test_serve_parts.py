@@ -84,6 +84,12 @@ def every_way_to_cut(text):
         ('<tool_call>{"arguments": {"a":1}, "name": "add"}</tool_call>', {}, Parts(calls=[call()])),
         ('<tool_call>{"name": "add", "arguments": "x"}</tool_call>', {}, Parts(calls=[call("x")])),
         ('<tool_call>{"name": "add"}</tool_call>', {}, Parts(calls=[call("{}")])),
+        ('<tool_call>{"name": "add", "parameters": {"a": 1}}</tool_call>', {}, Parts(calls=[call()])),
+        *(
+            (text, {}, Parts(content=text))  # which JSON, or UTF-8, cannot have
+            for value in ("NaN", r'"\ud800"')
+            for text in [f'<tool_call>{{"arguments": {value}, "name": "add"}}</tool_call>']
+        ),
         ("<tool_call>[1]</tool_call>!", {}, Parts(content="<tool_call>[1]</tool_call>!")),
         ("", {}, Parts()),
     ],
