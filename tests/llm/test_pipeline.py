@@ -99,6 +99,35 @@ def test_pipeline_equals_one_module(tiny_package, family, quant, options):
         assert decode.caches()[name].tobytes() == single.prefill_module.get_dev_input(name).numpy().tobytes()
 
 
+def with_deepstack(module, rows: np.ndarray, features: dict[str, np.ndarray]) -> np.ndarray:
+    """Output 0 of a prefill graph or of a stage, for an image that fills the first chunk."""
+    module.set_input(module.get_input_name(0), rows)
+    module.set_input("valid_length", np.int32([0]))
+    module.set_input("current_length", np.int32([PREFILL_LENGTH]))
+    (lane,) = lanes_of(module)
+    lane.set_text_positions(module, 0)
+    for name in lane.deepstack:
+        module.set_input(name, features[name])
+    module.run(sync=True)
+    return module.get_output(module.get_output_name(0)).numpy()
+
+
+def test_stages_name_deepstack_inputs_by_the_layers_of_the_model(tiny_package):
+    package = package_of(tiny_package, "qwen3_vl", quant="float16")
+    whole, stages = tcim.load(package.prefill_path), Stages(package, "prefill").modules
+    names = [lanes_of(module)[0].deepstack for module in (whole, *stages)]
+    assert names[0] == names[1] + names[2] == tuple(f"deepstack_image_embed_{layer}" for layer in range(3))
+    assert names[2]
+    rng = np.random.default_rng(3)
+    rows, *features = rng.normal(0, 0.5, (4, 1, PREFILL_LENGTH, 192)).astype(np.float16)
+    given = dict(zip(names[0], features, strict=True))
+    found = rows
+    for module in stages:
+        found = with_deepstack(module, found, given)
+    assert found.tobytes() == with_deepstack(whole, rows, given).tobytes()
+    assert found.tobytes() != with_deepstack(whole, rows, {**given, names[2][0]: features[0]}).tobytes()
+
+
 def test_the_engine_runs_stages_with_states(tiny_package, monkeypatch, strict_mode):
     monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
     package = package_of(tiny_package, "qwen3_next", **HYBRID)
