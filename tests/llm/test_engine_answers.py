@@ -9,7 +9,8 @@ import pytest
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
 from tcim_lite.llm import GenerationDefaults, Sampler, encode_chat, load_tokenizer
-from tcim_lite.llm.engine import Engine, RequestError, SamplingParams, StructuredOutput
+from tcim_lite.llm.engine import Engine, RequestError, SamplingParams, StructuredOutput, Tagged
+from tcim_lite.llm.engine.structured import Grammars
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +197,19 @@ def test_an_object_ends_where_its_schema_does(engine, tokenizer):
     ((_, text, _, last),) = answers(engine, [(chat(tokenizer, QUESTIONS[0]), params)])
     assert (last.finish_reason, json.loads(text).keys()) == ("stop", {"yes"})
     assert re.fullmatch(r"\{(\s\S+)+\s\}|\{\S+\}", text)  # nowhere two blanks
+
+
+@pytest.mark.parametrize("text", ['{"yes": 1}', "<a>{}</a>", "<a>\n{}\n</a>\n<a>{}</a>"])
+def test_json_or_tagged_pieces(tokenizer, demo, text):
+    schema = {"type": "object", "properties": {"yes": {"type": "integer"}}, "required": ["yes"]}
+    tagged = Tagged(begin="<a>", json={"type": "object", "additionalProperties": False}, end="</a>")
+    (end, *_) = demo.stop_tokens(tokenizer)
+    matcher = Grammars(tokenizer, len(tokenizer), [end]).matcher(StructuredOutput(json=schema, tagged=tagged))
+    assert not matcher.allowed()[end]
+    for token in tokenizer(text)["input_ids"]:
+        assert matcher.allowed()[token]
+        matcher.accept(token)
+    assert matcher.allowed()[end]
 
 
 @pytest.mark.parametrize(

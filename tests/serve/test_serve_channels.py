@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from channel_package import echo, with_channels
 from test_serve_parts import call, every_way_to_cut, joined
 
-from tcim_lite.serve.channels import BEGIN_ANSWER, BEGIN_REPLY, ChannelParts
+from tcim_lite.llm.engine import SamplingParams, StructuredOutput, Tagged
+from tcim_lite.serve.channels import BEGIN_ANSWER, BEGIN_REPLY, END_REPLY, ChannelParts
+from tcim_lite.serve.chat import params_for
 from tcim_lite.serve.reply_parts import Parts
 
 THOUGHT = "<|channel|>analysis<|message|>hm<|end|>"
@@ -35,6 +38,7 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type":
         ("<|channel|>final<|message|>a < b <| c <|en", Parts(content="a < b <| c <|en")),
         ("<|channel|>ana", Parts()),
         ("42 <b>", Parts(content="42 <b>")),
+        ("So:<|end|>" + NEXT + ANSWER, Parts(content="So:\n42")),
         ("<", Parts(content="<")),
         ("", Parts()),
     ],
@@ -50,6 +54,20 @@ def test_without_tools_a_call_is_content():
 
 def test_a_reply_that_begins_in_the_answer_is_content():
     assert joined(ChannelParts(BEGIN_ANSWER), ["<b", ">42"]) == Parts(content="<b>42")
+
+
+def test_a_form_has_no_calls_in_another_notation():
+    """A grammar that allows `<tool_call>` would let the model write it where calls are messages."""
+    vocabulary = SimpleNamespace(token_id={END_REPLY[0]: 7}.get)
+    form = StructuredOutput(json={}, tagged=Tagged(begin="<tool_call>", json={}, end="</tool_call>"))
+    given = SamplingParams(structured=form, stop_token_ids={3})
+    made = params_for(BEGIN_ANSWER, given, vocabulary)
+    assert (made.structured, made.stop_token_ids, made.skip_special_tokens) == (
+        StructuredOutput(json={}),
+        {3, 7},
+        False,
+    )
+    assert params_for("<|im_start|>assistant\n", given, vocabulary) == given
 
 
 @pytest.fixture(scope="module")

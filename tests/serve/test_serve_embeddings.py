@@ -1,7 +1,9 @@
 """/v1/embeddings of a package without a head: the hidden states of the last token, as clients ask for them."""
 
+import asyncio
 import os
 import re
+from types import SimpleNamespace
 
 import httpx2
 import numpy as np
@@ -14,6 +16,8 @@ from serve_live import CONTEXT, QUESTIONS, user
 import tcim_lite.runtime as tcim
 from tcim_lite.cli import main
 from tcim_lite.llm import load_tokenizer, prefill
+from tcim_lite.serve import embeddings
+from tcim_lite.serve.errors import ApiError
 
 HIDDEN = {"hidden_states": -1}
 MODEL = "qwen3"
@@ -79,6 +83,21 @@ def test_what_makes_no_vector_is_a_400_that_names_the_field(embedder, options, p
     with embedder.client() as client, pytest.raises(openai.BadRequestError, match=message) as caught:
         client.embeddings.create(model=MODEL, **options)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(("status", "param"), [(400, "input"), (429, None)])
+def test_a_full_queue_is_no_fault_of_the_input(monkeypatch, status, param):
+    async def refuse(*_):
+        raise ApiError(status, "no")
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(embeddings, "Answers", lambda *_: SimpleNamespace(submit=refuse, abort=lambda: None))
+    service = SimpleNamespace(engines=None, metrics=None, executor=None, options=SimpleNamespace(timeout_s=1))
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(embeddings._vectors(service, SimpleNamespace(receive=receive), [[1]]))
+    assert (caught.value.status, caught.value.param) == (status, param)
 
 
 def test_such_a_package_writes_no_text(embedder, packages, capfd):

@@ -16,6 +16,7 @@ PROPERTIES = {
     "flag": {"type": "boolean"},
     "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     "number": {"type": ["number", "null"]},
+    "either": {"oneOf": [{"type": "integer"}, {"type": "null"}]},
     "any": {"description": "of any type"},
     # What no schema has, but a client may send.
     "odd": {"type": 5, "anyOf": 3, "oneOf": True},
@@ -40,6 +41,7 @@ def call(**values):
         (f"So:\n{written(a=1)}\n{written(a=2)}", Parts(content="So:\n", calls=[call(a=1), call(a=2)])),
         ("<think>\nhm\n</think>\n\n" + written(a=1), Parts("hm\n", calls=[call(a=1)])),
         (written(text="1", maybe="null", number="null"), Parts(calls=[call(text="1", maybe=None, number=None)])),
+        (written(either="5"), Parts(calls=[call(either=5)])),
         (written(list='["x", 1]', flag="True"), Parts(calls=[call(list=["x", 1], flag=True)])),
         (written(any="1", other="[2]"), Parts(calls=[call(any="1", other="[2]")])),
         # What is not of its type is passed on as it is.

@@ -33,6 +33,7 @@ def written(arguments, name="add"):
             Parts(calls=[call('{"text": "{a: \\"1\\", b}", "list": [1, "x"], "inner": {"ok": true, "no": null}}')]),
         ),
         (written("{a:NaN}"), Parts(calls=[CallPart("add", "{a:NaN}")])),
+        (written('{text:<|"|>né<|"|>}'), Parts(calls=[call('{"text": "né"}')])),
         (written("{a:}"), Parts(calls=[CallPart("add", "{a:}")])),
         (written("{}", "rm"), Parts(content=written("{}", "rm"))),
         (written("{a:1}")[:-3], Parts(content=written("{a:1}")[:-3])),
