@@ -39,11 +39,13 @@ def test_answers_are_those_without_guesses(capfd, words):
 
 
 def test_a_chat_guesses_too(capfd, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(QUESTION))
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{QUESTION}\n/reset\n{QUESTION}\n"))
     assert main(["chat", *map(str, ASK), "--draft", str(DEMO_CHECKPOINT), "--show-stats"]) == 0
     printed, figures = capfd.readouterr()
-    assert "12 + 30 = 42" in printed
-    assert int(re.search(r" accepted_tokens=(\d+)", figures)[1]) > 0
+    assert printed.count("12 + 30 = 42") == 2
+    first, second = re.findall(r" drafted_tokens=(\d+) accepted_tokens=(\d+)", figures)
+    assert first == second  # each is of its own answer
+    assert 0 < int(first[1]) <= int(first[0])
 
 
 def test_a_server_guesses_too():
@@ -72,6 +74,7 @@ def test_a_server_guesses_too():
             "has no layer of multi-token prediction that .* with --draft MODEL",
         ),
         (["--speculate", "lookup", "--draft", "a"], "--speculate lookup with --draft a, which would guess nothing"),
+        (["--speculate", "off", "--draft", "a"], "--speculate off with --draft a, which would guess nothing"),
         (["--draft", "nowhere"], "nowhere: there is no such file or folder; expected a checkpoint folder, a GGUF file"),
     ],
 )

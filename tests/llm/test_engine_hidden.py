@@ -10,7 +10,7 @@ SIZES = {"prefill_length": 16, "context_length": 64, "hidden_states": -1}
 PROMPTS = [prompt_of(length, length) for length in (5, 40, 64)]
 
 
-@pytest.mark.parametrize("options", [{}, {"batch": 2}, {"pipeline": 2, "batch": 2}, {"ndevice": 2}])
+@pytest.mark.parametrize("options", [{"quant": "float32"}, {"batch": 2}, {"pipeline": 2, "batch": 2}, {"ndevice": 2}])
 def test_hidden_states_are_those_of_the_prompt_alone(tiny_package, monkeypatch, options):
     monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
     devices = (0, 1) if {"pipeline", "ndevice"} & options.keys() else (0,)
@@ -20,7 +20,7 @@ def test_hidden_states_are_those_of_the_prompt_alone(tiny_package, monkeypatch, 
         asked |= {engine.add(prompt, SamplingParams(max_tokens=0)).id: prompt for prompt in prompts}
         while engine.has_work:
             found |= {event.request_id: event.hidden for event in engine.step()}
-    alone = Slots.open(tiny_package(**SIZES))
+    alone = Slots.open(tiny_package(**SIZES, **{key: options[key] for key in options.keys() & {"quant"}}))
     assert (engine.slots.hidden_size, engine.slots.vocab_size) == (192, 331)
     for number, prompt in asked.items():
         alone.tokens[0] = []

@@ -16,6 +16,7 @@ from tcim_lite.llm.engine import Engine, SamplingParams, StructuredOutput
         ({"max_tokens": 1.5}, "max_tokens=1.5: expected a whole number"),  # which no count of tokens ever reaches
         ({"max_tokens": "5"}, "max_tokens='5': expected a whole number"),
         ({"logprobs": True}, "logprobs=True: expected a whole number"),
+        ({"prompt_logprobs": 1.0}, "prompt_logprobs=1.0: expected a whole number"),
         ({"temperature": "hot"}, "temperature='hot': expected a number"),
         ({"top_k": 2.0}, "top_k=2.0: expected a whole number"),
         ({"top_p": None}, "top_p=None: expected a number"),

@@ -15,6 +15,7 @@ from llm_packages import DEMO_CHECKPOINT, compile_package
 import tcim_lite.runtime as tcim
 from tcim_lite import hmm
 from tcim_lite.cli import main
+from tcim_lite.llm import Package
 from tcim_lite.models.families import FAMILIES
 
 gguf = pytest.importorskip("gguf", reason="the oracle")
@@ -74,6 +75,24 @@ def test_the_architecture_has_llama_cpps_name_where_there_is_one(tiny_package, t
     config = FAMILIES[family].tiny_config
     layers = config.get("text_config", config)["num_hidden_layers"]
     assert fields[f"{architecture}.block_count"].contents() == layers
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "qwen3_5_text", "num_hidden_layers": 4},
+        {"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text", "num_hidden_layers": 4}},
+    ],
+    ids=["the language model alone", "nested"],
+)
+def test_sizes_are_found_in_every_form_of_a_config(tiny_package, tmp_path, config):
+    package = tiny_package("qwen3_5", quant="float16", self_contained=True)
+    folder = shutil.copytree(package.folder, tmp_path / "package", symlinks=False)
+    Package.open(folder).tokenizer_folder.joinpath("config.json").write_text(json.dumps(config))
+    assert main(["pack", str(folder), "-o", str(tmp_path / "model.gguf")]) == 0
+    fields = gguf.GGUFReader(tmp_path / "model.gguf").fields
+    assert fields["general.architecture"].contents() == "qwen35"
+    assert fields["qwen35.block_count"].contents() == 4
 
 
 def test_graphs_run_from_where_they_lie(packed):

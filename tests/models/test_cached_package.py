@@ -219,6 +219,7 @@ def test_a_verify_graph_is_compiled_where_no_layer_guesses(tmp_path):
     tensors = load_file(hybrid / "model.safetensors")
     save_file({**tensors, "mtp.fc.weight": np.zeros((192, 384), np.float32)}, hybrid / "model.safetensors")
     assert cache.fitting(hybrid, wanted) == {"batch": 4, "mtp": True}
+    assert cache.fitting(hybrid, wanted, draft=dense) == {"batch": 4}  # which guesses in place of the layer
 
 
 def test_an_assistant_has_one_slot_and_no_argmax(tmp_path):
