@@ -24,7 +24,7 @@ from .service import Service
 from .streams import JsonResponse, watching
 
 _MOST_TEXTS = 2048  # as at OpenAI
-_AT_ONCE = 32  # of one request in the queue, so that others find room there
+_AT_ONCE = 32  # texts of one request in the queue, so that others find room there
 
 
 async def embeddings(service: Service, http: Request) -> Response:
@@ -73,7 +73,8 @@ async def _vectors(service: Service, http: Request, prompts: list[list[int]]) ->
         ApiError: As `Answers`, with `input` to blame.
         ClientDisconnect: The client has left.
     """
-    found: list[np.ndarray | None] = [None] * len(prompts)
+    found: dict[int, np.ndarray] = {}
+    at_once = int(min(_AT_ONCE, service.engines.capacity))
     running: Answers | None = None
     has_left = False
 
@@ -84,11 +85,11 @@ async def _vectors(service: Service, http: Request, prompts: list[list[int]]) ->
             running.abort()
 
     async with watching(http.receive, gone):
-        for begin in range(0, len(prompts), _AT_ONCE):
+        for begin in range(0, len(prompts), at_once):
             if has_left:
                 raise ClientDisconnect
             running = Answers(service.engines, service.metrics, service.options.timeout_s)
-            group = prompts[begin : begin + _AT_ONCE]
+            group = prompts[begin : begin + at_once]
             try:
                 await running.submit(service.executor, group, SamplingParams(max_tokens=0), 1)
             except ApiError as error:
@@ -97,7 +98,7 @@ async def _vectors(service: Service, http: Request, prompts: list[list[int]]) ->
             async for item in running.events(3600.0):
                 if item is not None and item[1].hidden is not None:
                     found[begin + item[0]] = item[1].hidden
-    return [vector for vector in found if vector is not None]
+    return [found[index] for index in range(len(prompts))]
 
 
 def _shown(values: np.ndarray, in_base64: bool) -> Any:

@@ -56,6 +56,14 @@ def test_texts_become_vectors_in_their_order(embedder, vector_of, form):
     assert answer.usage.prompt_tokens == answer.usage.total_tokens > len(texts)
 
 
+def test_a_short_queue_takes_many_texts(start, vector_of):
+    texts = [f"text {number}" for number in range(20)]
+    with start("--max-queue", "1", batch=2, **HIDDEN).client() as client:
+        answer = client.with_options(max_retries=0).embeddings.create(model=MODEL, input=texts)
+    for text, item in zip(texts, answer.data, strict=True):
+        np.testing.assert_array_equal(np.float32(item.embedding), vector_of(text))
+
+
 def test_a_text_may_be_given_alone_or_as_tokens_and_cut(embedder, vector_of):
     tokens = embedder.post("/tokenize", json={"prompt": QUESTIONS[0]}).json()["tokens"]
     with embedder.client() as client:
@@ -94,7 +102,9 @@ def test_a_full_queue_is_no_fault_of_the_input(monkeypatch, status, param):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(embeddings, "Answers", lambda *_: SimpleNamespace(submit=refuse, abort=lambda: None))
-    service = SimpleNamespace(engines=None, metrics=None, executor=None, options=SimpleNamespace(timeout_s=1))
+    service = SimpleNamespace(
+        engines=SimpleNamespace(capacity=4), metrics=None, executor=None, options=SimpleNamespace(timeout_s=1)
+    )
     with pytest.raises(ApiError) as caught:
         asyncio.run(embeddings._vectors(service, SimpleNamespace(receive=receive), [[1]]))
     assert (caught.value.status, caught.value.param) == (status, param)

@@ -151,6 +151,11 @@ class Engine:
         ]
 
     @property
+    def capacity(self) -> float:
+        """Requests that may wait or run at the same time; infinity without a bound."""
+        return self._scheduler.capacity
+
+    @property
     def has_room(self) -> bool:
         """Whether `enqueue` would take a request."""
         return self._scheduler.has_room(len(self.requests))

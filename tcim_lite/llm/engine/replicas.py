@@ -74,6 +74,11 @@ class Replicas:
                 total.finished[reason] += count
         return total
 
+    @property
+    def capacity(self) -> float:
+        """Requests that may wait or be answered at the same time; infinity without a bound."""
+        return sum(driver.engine.capacity for driver in self.drivers)
+
     def snapshot(self) -> list[dict[str, Any]]:
         """As `Engine.snapshot`, the slots of all replicas numbered on, with the number of the replica."""
         slots: list[dict[str, Any]] = []

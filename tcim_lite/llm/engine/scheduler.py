@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -37,9 +38,14 @@ class Scheduler:
         self._idle_since = {slot: slot - self.slot_count for slot in range(self.slot_count)}
         self._releases = 0
 
+    @property
+    def capacity(self) -> float:
+        """Requests that may wait or run at the same time; infinity without a bound."""
+        return math.inf if self.max_waiting is None else self.max_waiting + self.slot_count
+
     def has_room(self, requests: int) -> bool:
         """Whether one more may come while `requests` wait or run."""
-        return self.max_waiting is None or requests < self.max_waiting + self.slot_count
+        return requests < self.capacity
 
     def check_room(self, requests: int) -> None:
         """Whether one more may come while `requests` wait or run.
