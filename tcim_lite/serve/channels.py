@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .reply_parts import Parts
+from .reply_parts import Parts, Splitter
 from .tool_calls import CallPart
 
 # A prompt ends with the first; behind the second is what the model says to the user.
@@ -31,8 +31,8 @@ def cut_before_tag(text: str, tags: tuple[str, ...]) -> int:
     return at if at >= 0 and any(tag.startswith(text[at:]) for tag in tags) else len(text)
 
 
-class ChannelParts:
-    """Text with special tokens in, parts out. A tag is recognised wherever its letters lie among pieces.
+class ChannelParts(Splitter):
+    """Text with special tokens, in messages.
 
     A message of the channel `analysis` is reasoning, one to a tool that was given is a call, and any other is content.
     Messages of one kind are separated by a line end. A reply that begins without a tag is content.
@@ -43,27 +43,19 @@ class ChannelParts:
     """
 
     def __init__(self, prompt: str, tools: frozenset[str] = frozenset()):
-        self._tools, self._held = tools, ""
+        super().__init__()
+        self._tools = tools
         self._state = "content" if prompt.endswith(BEGIN_ANSWER) else "begin"
         self._told = {self._state}  # kinds of messages that have begun, and other states
 
-    def add(self, text: str) -> Parts:
-        """What `text` completes; what may be the beginning of a tag is held back."""
-        self._held += text
-        parts = Parts()
-        while self._step(parts):
-            pass
-        return parts
-
     def rest(self) -> Parts:
-        """What was held back; the reply has ended. A message that was cut off before it began is nothing."""
+        # A message that was cut off before it began is nothing.
         parts, held, self._held = Parts(), self._held, ""
         self._state = "content" if self._state == "begin" else self._state
         self._tell(parts, held)
         return parts
 
     def _step(self, parts: Parts) -> bool:
-        """Goes on by a state; False when more text is needed."""
         if self._state == "done":
             self._held = ""
         elif self._state == "begin":
@@ -91,7 +83,7 @@ class ChannelParts:
         return False
 
     def _begin(self, parts: Parts, header: str) -> None:
-        """A message."""
+        """Begins the message that a header announces."""
         channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header.replace("<|", " <|"))
         if recipient is not None and recipient[1] in self._tools:
             parts.calls.append(CallPart(recipient[1]))

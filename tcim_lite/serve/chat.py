@@ -9,16 +9,15 @@ from typing import Any
 import msgspec
 
 from ..llm.engine import Event, SamplingParams
-from .channels import BEGIN_ANSWER, BEGIN_REPLY, ChannelParts
+from .channels import BEGIN_ANSWER, BEGIN_REPLY
 from .chat_template import ChatTemplate, TemplateError
 from .errors import ApiError
 from .logprobs import chat_logprobs
 from .protocol import ChatRequest, ContentPart, Message, Tool
 from .reply_forms import end_tags, parts_of
-from .reply_parts import ForcedCall, Parts, ReplyParts
+from .reply_parts import ForcedCall, Parts, Splitter
 from .sampling import named_tool
 from .tool_calls import CallPart, call_delta, call_object
-from .turns import TurnParts
 from .vocabulary import Vocabulary
 
 _MARK = "CONTINUE_FINAL_MESSAGE_HERE "
@@ -150,7 +149,7 @@ class ChatReply:
         self._is_named = named is not None
         schemas = {tool.function.name: tool.function.parameters or {} for tool in request.tools or ()}
         names = frozenset(schemas)
-        self._parts: list[ReplyParts | ChannelParts | TurnParts | ForcedCall] = []
+        self._parts: list[Splitter | ForcedCall] = []
         for _ in range(n):
             if named is not None or request.tool_choice == "required":
                 self._parts.append(ForcedCall(named, names))

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import channels, turns
 from .channels import ChannelParts, has_channels
-from .reply_parts import ReplyParts
+from .reply_parts import ReplyParts, Splitter
 from .turns import TurnParts, has_turns
 
 
@@ -20,7 +20,7 @@ def end_tags(prompt: str) -> tuple[str, ...] | None:
 
 def parts_of(
     prompt: str, tools: frozenset[str] = frozenset(), schemas: Mapping[str, Mapping[str, Any]] | None = None
-) -> ReplyParts | ChannelParts | TurnParts:
+) -> Splitter:
     """What splits the reply to a prompt.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,8 +34,31 @@ class Parts:
         self.calls[-1].arguments += text
 
 
-class ReplyParts:
-    """Text in, parts out. A tag is recognised wherever its letters lie among pieces.
+class Splitter(abc.ABC):
+    """Text of a reply in, parts out. A tag is recognised wherever its letters lie among pieces."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def add(self, text: str) -> Parts:
+        """What `text` completes; what may be the beginning of a tag is held back."""
+        self._held += text
+        parts = Parts()
+        while self._step(parts):
+            pass
+        return parts
+
+    @abc.abstractmethod
+    def rest(self) -> Parts:
+        """What was held back; the reply has ended."""
+
+    @abc.abstractmethod
+    def _step(self, parts: Parts) -> bool:
+        """Goes on by a state; False when more text is needed."""
+
+
+class ReplyParts(Splitter):
+    """Reasoning between `<think>` and `</think>`, and calls in the forms of `tool_calls.py` and `parameter_tags.py`.
 
     Args:
         tools: Names that a call may have; an empty set leaves calls in the content.
@@ -49,20 +73,12 @@ class ReplyParts:
         is_thinking: bool = False,
         schemas: Mapping[str, Mapping[str, Any]] | None = None,
     ):
-        self._tools, self._schemas, self._held = tools, schemas or {}, ""
+        super().__init__()
+        self._tools, self._schemas = tools, schemas or {}
         self._arguments: ArgumentsText | ParameterTags = ArgumentsText()
         self._state = "thought" if is_thinking else "begin"
 
-    def add(self, text: str) -> Parts:
-        """What `text` completes; what may be the beginning of a tag is held back."""
-        self._held += text
-        parts = Parts()
-        while self._step(parts):
-            pass
-        return parts
-
     def rest(self) -> Parts:
-        """What was held back; the reply has ended."""
         parts, held, self._held = Parts(), self._held, ""
         if self._state == "thinking":
             parts.reasoning = held
@@ -76,7 +92,6 @@ class ReplyParts:
         return parts
 
     def _step(self, parts: Parts) -> bool:
-        """Goes on by a state; False when more text is needed."""
         return {
             "begin": self._begin,
             "thought": lambda _: self._skip_lines("thinking"),  # what follows <think>

@@ -6,7 +6,7 @@ import json
 import re
 
 from .channels import cut_before_tag
-from .reply_parts import Parts
+from .reply_parts import Parts, Splitter
 from .tool_calls import CallPart, as_json
 
 # A prompt ends with the first, or with the second where there is to be no thought.
@@ -25,29 +25,18 @@ def has_turns(prompt: str) -> bool:
     return prompt.endswith((_BEGIN_REPLY, _NO_THOUGHT))
 
 
-class TurnParts:
-    """Text with special tokens in, parts out. A tag is recognised wherever its letters lie among pieces.
+class TurnParts(Splitter):
+    """Text with special tokens. A call comes in one piece, when it is complete; one that was cut off is content.
 
     Args:
         tools: Names that a call may have; other calls are content.
     """
 
     def __init__(self, tools: frozenset[str] = frozenset()):
-        self._tools, self._held = tools, ""
-        self._state = "content"
-
-    def add(self, text: str) -> Parts:
-        """What `text` completes; a call comes in one piece, when it is complete."""
-        self._held += text
-        parts = Parts()
-        while {"content": self._content, "channel": self._channel, "thought": self._thought, "call": self._call}[
-            self._state
-        ](parts):
-            pass
-        return parts
+        super().__init__()
+        self._tools, self._state = tools, "content"
 
     def rest(self) -> Parts:
-        """What was held back; the reply has ended. A call that was cut off is content."""
         parts, held, self._held = Parts(), self._held, ""
         if self._state == "thought":
             parts.reasoning = held
@@ -56,6 +45,11 @@ class TurnParts:
         elif self._state == "content":
             parts.content = held
         return parts
+
+    def _step(self, parts: Parts) -> bool:
+        return {"content": self._content, "channel": self._channel, "thought": self._thought, "call": self._call}[
+            self._state
+        ](parts)
 
     def _content(self, parts: Parts) -> bool:
         tag = _TAG.search(self._held)
