@@ -128,6 +128,7 @@ class Family:
         classes: Reads from a whole config into how many classes the head of this model sorts tokens; None for one that
             names the next token.
         classifier: The entry of `architectures` of files with such a head, where it is another.
+        saved_as: The entry that transformers writes, where its class is that of another family; `model_type` decides.
         hidden_after: Reads from a whole config behind how many layers the hidden states are that graphs also return;
             None for none.
         assistant: A small model of the same kind that guesses tokens with the caches of this one's last layers.
@@ -162,6 +163,7 @@ class Family:
     sound: SoundEncoder | None = None
     classes: Callable[[Mapping[str, Any]], int | None] = _no_number
     classifier: str = ""
+    saved_as: str = ""
     hidden_after: Callable[[Mapping[str, Any]], int | None] = _no_number
     assistant: Family | None = None
     other_values: bool = False
@@ -178,9 +180,11 @@ class Family:
         if self.text_architecture:
             names.append(self.text_architecture)
             types.append(f"{self.model_type}_text")
+        architectures, model_type = raw.get("architectures"), raw.get("model_type")
         if self.classifier:
             names.append(self.classifier)
-        architectures, model_type = raw.get("architectures"), raw.get("model_type")
+        if self.saved_as and model_type is not None:
+            names.append(self.saved_as)
         if not architectures:
             return model_type is not None and model_type in types
         listed = isinstance(architectures, (list, str)) and any(name in architectures for name in names)

@@ -153,6 +153,8 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     if family == "phi3" and (changes.get("rope_parameters") or changes.get("rope_scaling")):
         pytest.skip("transformers takes LongRoPE alone here")
     raw = {**SIZES, **changes}
+    if family == "internlm3":  # transformers takes one value for both
+        raw["mlp_bias"] = raw.get("attention_bias", False)
     if family == "laguna":  # RoPE by kind of layers alone, and a window in any file
         raw |= {"layer_types": [*LAYER_KINDS]}
         scaled = raw.pop("rope_scaling", None) or raw.get("rope_parameters")

@@ -22,6 +22,8 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
     config = FAMILIES[family].tiny_config
     for key in ("architectures", "model_type"):
         assert read_config({k: v for k, v in config.items() if k != key}).family is FAMILIES[family]
+    if FAMILIES[family].saved_as:
+        assert read_config({**config, "architectures": [FAMILIES[family].saved_as]}).family is FAMILIES[family]
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.warns(match="no tokenizer"):
         result = compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **SIZES))
@@ -39,6 +41,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("gemma3", {"sliding_window": None}, "config.json has no 'sliding_window'"),
         ("gemma3", {"final_logit_softcapping": -1}, "final_logit_softcapping must be a positive number"),
         ("gemma3", {"rope_parameters": {"sliding_attention": 3}}, "sliding_attention must be an object, got 3"),
+        ("internlm3", {"qkv_bias": 1}, "qkv_bias must be true or false, got 1"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier must be a positive number"),
         ("llama", {"model_type": "mistral"}, r"another architecture.*LlamaForCausalLM.*'mistral'.*Llama \(Llama"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; Llama is compiled with 'silu' only"),
