@@ -188,15 +188,20 @@ def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> Windows:
     slides = flag("use_sliding_window", raw.get("use_sliding_window", False))
     window = raw.get("sliding_window", 4096) if slides else None
     if types is None:
-        first = raw.get("max_window_layers", 28)
-        if isinstance(first, bool) or not isinstance(first, int):
-            raise CompileError(f"config.json: max_window_layers must be an integer, got {first!r}")
-        sliding = [layer >= first for layer in range(layers)]
+        sliding = [layer >= max_window_layers(raw) for layer in range(layers)]
     else:
         sliding = sliding_layers(types, layers)
         if window is None:
             window = raw.get("sliding_window")
     return windows_in(sliding, window)
+
+
+def max_window_layers(raw: Mapping[str, Any]) -> int:
+    """Where Qwen's files say that layers change from one kind to the other."""
+    first = raw.get("max_window_layers", 28)
+    if isinstance(first, bool) or not isinstance(first, int):
+        raise CompileError(f"config.json: max_window_layers must be an integer, got {first!r}")
+    return first
 
 
 def windows_in(sliding: Sequence[bool], window: object) -> Windows:

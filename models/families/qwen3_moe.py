@@ -14,11 +14,26 @@ _MLP = "model.layers.{layer}.mlp"
 _EXPERT = f"{_MLP}.experts.{{expert}}"
 
 
+EXPERT_KEYS = (
+    Key("num_experts", also="num_local_experts"),  # the other since transformers 5
+    Key("num_experts_per_tok"),
+    Key("moe_intermediate_size"),
+    Key("norm_topk_prob", "flag", absent=False),
+    Key("decoder_sparse_step", absent=1),
+    Key("mlp_only_layers", "layers", absent=(), null=()),
+)
+
+
+def mlp_or_experts(config: ModelConfig, layer: int) -> Mlp | Moe:
+    """What a layer has behind attention."""
+    sparse = layer not in config.flags["mlp_only_layers"] and (layer + 1) % config.flags["decoder_sparse_step"] == 0
+    return Moe(order="softmax_topk", normalise=config.flags.get("norm_topk_prob", True)) if sparse else Mlp()
+
+
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     bias = config.flags["attention_bias"]
     attention = Attention(qk_norm=True, qkv_bias=bias, out_bias=bias, window=config.windows[layer])
-    sparse = layer not in config.flags["mlp_only_layers"] and (layer + 1) % config.flags["decoder_sparse_step"] == 0
-    return attention, Moe(order="softmax_topk", normalise=config.flags.get("norm_topk_prob", True)) if sparse else Mlp()
+    return attention, mlp_or_experts(config, layer)
 
 
 FAMILY = Family(
@@ -32,12 +47,7 @@ FAMILY = Family(
         *KEYS,
         Key("max_position_embeddings", absent=32768),
         Key("attention_bias", "flag", absent=False),
-        Key("num_experts", also="num_local_experts"),  # the other since transformers 5
-        Key("num_experts_per_tok"),
-        Key("moe_intermediate_size"),
-        Key("norm_topk_prob", "flag", absent=False),
-        Key("decoder_sparse_step", absent=1),
-        Key("mlp_only_layers", "layers", absent=(), null=()),
+        *EXPERT_KEYS,
     ),
     window=window_of_all_layers,
     layer=_layer,

@@ -127,7 +127,11 @@ class Reference:
         out = self._round(total)
         if self.config.experts is not None and self.config.experts.shared is not None:
             product = self._gated(self._linear(normed, roles.SHARED_GATE_UP, layer))
-            out = self._add(out, self._linear(product, roles.SHARED_DOWN, layer))
+            shared = self._linear(product, roles.SHARED_DOWN, layer)
+            if block.shared_gate:
+                gate = _F32(1) / (_F32(1) + np.exp(-self._linear(normed, roles.SHARED_GATE, layer).astype(_F32)))
+                shared = self._round(shared.astype(_F32) * gate)
+            out = self._add(out, shared)
         return self._add(x, out)
 
     def _route(self, logits: Floats, block: Moe, choice: Floats | None) -> tuple[NDArray[np.intp], Array]:

@@ -125,6 +125,15 @@ WINDOWS = {
         "num_attention_heads_per_layer": None,
         "rope_parameters": None,
     },
+    "qwen2_moe, the first layer, experts in every other": {
+        "num_hidden_layers": 4,
+        "use_sliding_window": True,
+        "sliding_window": 40,
+        "max_window_layers": 2,
+        "decoder_sparse_step": 2,
+        "norm_topk_prob": True,
+        "qkv_bias": False,
+    },
     "smollm3, layers without rotation": {
         "num_hidden_layers": 4,
         "no_rope_layers": [0, 1, 1, 0],

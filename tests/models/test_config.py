@@ -123,6 +123,7 @@ SIZES = {
     "num_experts": 8,
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 64,
 }
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0}
 POSITIONS = {"original_max_position_embeddings": 512}
