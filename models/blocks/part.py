@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..graphs.builder import GraphBuilder
@@ -29,6 +29,7 @@ class GraphPart:
         layer_inputs: What `PerLayerInput` adds, of all layers side by side, [1, T, layers * size]; None without it.
         condition: What norms of hidden states are made of, [1, 1, size]; None where they have weights of their own.
         kept_row: Only row `kept_row` - 1 is needed after the model's last attention; None for every row.
+        lora: What a LoRA adds to Linears, by the name of the weight: x times [1, K, R] times [1, R, N].
     """
 
     builder: GraphBuilder
@@ -42,6 +43,7 @@ class GraphPart:
     caches: dict[int, tuple[list[Ref], list[Ref]]] = field(default_factory=dict)
     layer_inputs: Ref | None = None
     condition: Ref | None = None
+    lora: Mapping[str, tuple[Ref, Ref]] = field(default_factory=dict)
 
     def weight(self, role: Role, layer: int | None = None) -> str:
         """Returns the name of this device's part of a weight."""
@@ -58,8 +60,13 @@ class GraphPart:
 
     def linear(self, name: str, x: Ref, role: Role, layer: int | None = None, bias: Role | None = None) -> Ref:
         """This device's outputs of a Linear; with a bias if one is named."""
-        vector = None if bias is None else self.weight(bias, layer)
-        return self.builder.linear(name, x, self.weight(role, layer), vector)
+        weight, vector = self.weight(role, layer), None if bias is None else self.weight(bias, layer)
+        if weight not in self.lora:
+            return self.builder.linear(name, x, weight, vector)
+        down, up = self.lora[weight]
+        base = self.builder.linear(f"{name}.base", x, weight, vector)
+        added = self.builder.mat_mul(f"{name}.lora", self.builder.mat_mul(f"{name}.lora_down", x, down), up)
+        return self.builder.add(name, base, added)
 
     def whole(self, name: str, begin: int, width: int, make: Callable[[str], Ref]) -> Ref:
         """Returns all `width` columns of what `make` computes this device's columns of, from `begin` on."""

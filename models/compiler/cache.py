@@ -114,7 +114,7 @@ def fitting(checkpoint: Path, options: Mapping[str, Any], draft: Path | None = N
 def _state(options: CompileOptions) -> str:
     """What a package depends on, as text; equal for equal results."""
     values = {name: str(value) for name, value in dataclasses.asdict(options).items() if name != "output"}
-    sources = [path for path in (options.checkpoint, options.draft) if path is not None]
+    sources = [path for path in (options.checkpoint, options.draft, options.lora) if path is not None]
     return json.dumps([values, [_files(path) for path in sources], _compiler()], sort_keys=True)
 
 

@@ -10,6 +10,8 @@ A package `OUT` named `qwen3` holds::
     qwen3_prefill_draft.hmm  qwen3_decode_draft.hmm  qwen3_draft.hmw    with --draft
     gemma4_assistant.hmm  gemma4_assistant.hmw        with --draft of an assistant; decode then verifies several tokens
     qwen3_visual.hmm  qwen3_visual_m96.hmm  qwen3_visual.hmw            with --vision, named by the kind of tower
+    qwen3_NAME_prefill_lora_input/                    a .npy for each input of a LoRA called NAME, with --lora; the same
+    qwen3_NAME_decode_lora_input/                     files for decode
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
     draft/hmquant/quant_embedding.bin, .pt            and target/, with --draft: where the vendor's demo looks
     hmquant/per_layer_input_embedding.pt              of Gemma 4 E, what layers take of each token, [V, layers * size]
@@ -27,6 +29,7 @@ from collections.abc import Iterator
 from ..common.errors import CompileError
 from ..common.package import EMBEDDING, ROLE_EMBEDDINGS
 from .assistant import ASSISTANT, assistant_in, prepare_assistant
+from .lora import LoraFiles
 from .options import CompileOptions, CompileResult
 from .parts import LanguageGraphs, LayerTable, OtherNames, Part, Table
 from .prepare import PreparedModel, prepare
@@ -71,6 +74,8 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     parts += prepare_sound(options, target)
     voice = [] if target.config.hidden_after is None else prepare_voice(options, target)
     parts += [*voice, Table.of(target, EMBEDDING)]
+    if options.lora is not None:
+        parts.append(LoraFiles(target.name, options.lora.resolve().name, target.lora, target.profile.tensor_dtype))
     if target.config.layer_inputs:
         parts.append(LayerTable(target))
     if draft is not None:

@@ -34,8 +34,12 @@ def build_graph(
     spec: GraphSpec,
     context_length: int,
     shard: Shard,
+    lora: Mapping[str, Mapping[str, tuple[int, int, int]]] | None = None,
 ) -> Graph:
-    """Returns the graph `spec` describes as one device runs it, its caches [1, Hkv, C, D] with its own heads only."""
+    """Returns the graph `spec` describes as one device runs it, its caches [1, Hkv, C, D] with its own heads only.
+
+    `lora` says which weights are changed by inputs, as `shapes_of` returns it.
+    """
     assert spec.batch == 1 or spec.tokens == 1
     assert spec.ndevice == shard.ndevice
     layers = spec.layers or range(config.num_layers)
@@ -58,6 +62,7 @@ def build_graph(
         kept_row=None if spec.all_logits or config.speaker_size else live_rows,
         tables=lower_tables(builder, slots) if config.family.contract.axes else None,
         condition=None if condition is None else builder.reshape("condition", condition, (1, *condition.shape)),
+        lora=inputs.lora(lora or {}),
     )
     x, kept = _lower_layers(part, spec, x, given)
     if layers.stop < config.num_layers:
@@ -68,8 +73,8 @@ def build_graph(
     if spec.argmax:
         logits = next(iter(outputs))
         outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))
-    # What mixes rows of the input computes them all; a condition is of no row.
-    whole = config.source_size is not None or config.condition_size is not None
+    # What mixes rows of the input computes them all, and so do products of inputs; a condition is of no row.
+    whole = config.source_size is not None or config.condition_size is not None or bool(lora)
     return builder.build(outputs, live_rows=None if whole else live_rows)
 
 

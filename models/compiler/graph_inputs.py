@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tcim_lite.hmm import Role
@@ -145,6 +145,14 @@ class GraphInputs:
             carried=carried.add(self.builder),
             carried_names=carried.names(),
         )
+
+    def lora(self, shapes: Mapping[str, Mapping[str, tuple[int, int, int]]]) -> dict[str, tuple[Ref, Ref]]:
+        """Adds what a LoRA adds to weights, behind all else; names and shapes as those of `shapes_of`."""
+        made = {}
+        for weight, ports in shapes.items():
+            down, up = (self.builder.input(name, shape) for name, shape in ports.items())
+            made[weight] = (down, up)
+        return made
 
     def carried(self, slot: int) -> CarriedPorts:
         """Returns the ports of what linear attention hands from run to run."""

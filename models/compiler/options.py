@@ -18,6 +18,16 @@ _TYPES: dict[str, type] = {"Path": Path, "str": str, "int": int, "bool": bool, "
 COMMON_OPTIONS = frozenset(
     {"checkpoint", "output", "name", "quant", "head_quant", "activations", "random_weights", "seed", "self_contained"}
 )
+_NOT_WITH_LORA = (
+    "all_logits",
+    "pipeline",
+    "ndevice",
+    "mtp",
+    "verify_length",
+    "draft",
+    "draft_quant",
+    "draft_layers",
+)
 _VERIFY_LENGTH = 5  # what the vendor's speculative example compiles
 
 
@@ -67,6 +77,7 @@ class CompileOptions:
             Either of the two options below asks for a draft as well, by default from `checkpoint` itself.
         draft_quant: Its profile, or None for `quant` and `head_quant`.
         draft_layers: How many of its blocks to use, from the first on; None for all.
+        lora: Folder of a PEFT adapter: its matrices are inputs of the graphs, and files beside them; None for none.
         vision: Also write graphs of the vision tower: "448x448", height and width of its images, or "96,384", tokens of
             its gears, or "1536", patches of an image, by family; "default" for what the vendor compiles; None for none.
         vision_quant: Profile of the tower; None for `quant` where that is float, else w8a8h1_sefp.
@@ -104,6 +115,7 @@ class CompileOptions:
     draft: Path | None = None
     draft_quant: str | None = None
     draft_layers: int | None = None
+    lora: Path | None = None
     vision: str | None = None
     vision_quant: str | None = None
     vision_mask: bool = False
@@ -128,6 +140,8 @@ class CompileOptions:
             raise CompileError(
                 "--mtp with --draft, --draft-quant or --draft-layers: the MTP layer is the draft; leave one of both out"
             )
+        if self.lora is not None:
+            self.refuse_these(_NOT_WITH_LORA, "with --lora there are prefill and decode for one device alone")
         if self.hidden_states is not None and (self.argmax or self.mtp or self.has_draft):
             raise CompileError(
                 "--hidden-states with --argmax, --mtp, --draft, --draft-quant or --draft-layers: these need logits; "

@@ -13,6 +13,7 @@ import numpy as np
 from ..blocks.shards import Shard, shards_of
 from ..checkpoints.checkpoint import TensorStore
 from ..checkpoints.language_tensors import VOICE
+from ..checkpoints.lora import LoraAdapter
 from ..common.errors import CompileError, CompileWarning
 from ..common.profiles import Profile, profile_for
 from ..families import read_config
@@ -22,6 +23,7 @@ from ..weights.pack_stream import row_chunks
 from ..weights.roles import EMBEDDING, HEAD, LAYER_TABLE, MTP_JOIN
 from ..weights.spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from .graph_specs import FINAL_NORM, GraphSpec, graph_specs
+from .lora import LoraWeight, lora_weights
 from .options import CompileOptions
 from .source import Source, open_source
 from .weights import embedding_spec, layer_table_spec, weight_specs
@@ -42,6 +44,7 @@ class PreparedModel:
         tensors: Where the numbers come from.
         graphs: To write.
         shards: What each of several devices computes; empty without graphs for several.
+        lora: What an adapter changes; empty without one.
     """
 
     options: CompileOptions
@@ -54,6 +57,7 @@ class PreparedModel:
     tensors: TensorSource
     graphs: Sequence[GraphSpec]
     shards: Sequence[Shard]
+    lora: Sequence[LoraWeight] = ()
 
     @property
     def weights_file(self) -> str:
@@ -140,6 +144,7 @@ def prepare(
         tensors=RandomTensors(options.seed) if checkpoint is None else CheckpointTensors(checkpoint),
         graphs=graphs,
         shards=_shards(source.path, config, options.ndevice),
+        lora=() if options.lora is None or part is not None else lora_weights(LoraAdapter(options.lora), weights),
     )
     tables = [embedding_spec(config)] if EMBEDDING in config.family.tensors else []
     tables += [layer_table_spec(config)] if config.layer_inputs else []

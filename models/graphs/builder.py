@@ -55,6 +55,11 @@ class GraphBuilder(GraphMoves):
         assert x.shape[-1] == inputs, (name, x.shape, operands[1].shape)
         return self._op("Linear", name, operands, (*x.shape[:-1], outputs), self._rounding(weight))
 
+    def mat_mul(self, name: str, a: Ref, b: Ref) -> Ref:
+        """[B, T, K] times [1, K, N] -> [B, T, N]."""
+        assert b.shape[:2] == (1, *a.shape[2:]), (name, a.shape, b.shape)
+        return self._op("MatMul", name, [a, b], (*a.shape[:2], b.shape[2]))
+
     def rms_norm(self, name: str, x: Ref, weight: str, epsilon: float) -> Ref:
         """Normalises over the last axis."""
         operand = self.weight(weight)

@@ -42,6 +42,17 @@ class TensorMatrix:
         return self._checkpoint.read(self._name, start, stop).reshape(-1, self.shape[1])
 
 
+class ArrayMatrix:
+    """A matrix in memory."""
+
+    def __init__(self, array: NDArray[np.float32]) -> None:
+        self.shape = (array.shape[0], array.shape[1])
+        self._array = array
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        return self._array[start:stop]
+
+
 class Scaled:
     """A matrix of which every element is multiplied."""
 

@@ -163,6 +163,32 @@ def _padded(rows: int, merge: Merge, multiple: int) -> int:
     return -(-rows // each) * each
 
 
+def merged(spec: LinearSpec, parts: Sequence[Matrix]) -> Matrix:
+    """Returns the matrix of a weight, of those of its tensors."""
+    inputs = parts[0].shape[1] if spec.shape[1] == math.prod(spec.tensor_shapes[0][1:]) else spec.shape[1]
+    if spec.merge == "alternate":
+        if len(parts) == 1:
+            half = parts[0].shape[0] // 2
+            parts = [Rows(parts[0], 0, half), Rows(parts[0], half, 2 * half)]
+        rows = _padded(parts[0].shape[0], spec.merge, spec.multiple)
+        first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
+        return Alternating(first, second)
+    if spec.merge == "in_pairs":
+        parts = [*(PairsApart(part, *spec.turned) for part in parts[:-1]), parts[-1]]
+    if spec.merge == "by_heads":
+        packed, *others = parts
+        ends = list(itertools.accumulate(spec.head_parts))
+        each = [
+            Rows(packed, head + end - size, head + end)
+            for end, size in zip(ends, spec.head_parts, strict=True)
+            for head in range(0, packed.shape[0], ends[-1])
+        ]
+        heads = packed.shape[0] // ends[-1]
+        parts = [*each[:heads], *others, *each[heads:]]
+    stacked = parts[0] if len(parts) == 1 else Stacked(parts)
+    return stacked if stacked.shape == (spec.shape[0], inputs) else ZeroPadded(stacked, (spec.shape[0], inputs))
+
+
 class TensorSource(Protocol):
     """Where the numbers come from."""
 
@@ -220,12 +246,12 @@ class CheckpointTensors:
             tensors = list(zip(matrix.tensors, matrix.tensor_shapes, strict=True))
             if (coded := self._coded(matrix)) is not None:
                 parts: list[Matrix] = [CodeMatrix(coded, *pair) for pair in tensors]
-                yield from code_chunks(self._merged(matrix, parts), matrix.shape[1], workers)
+                yield from code_chunks(merged(matrix, parts), matrix.shape[1], workers)
             else:
                 parts = [self.matrix(*pair) for pair in tensors]
                 if scale != 1.0:
                     parts = [Scaled(part, scale) for part in parts]
-                yield from packed_chunks(self._merged(matrix, parts), spec.format, workers, on_saturated)
+                yield from packed_chunks(merged(matrix, parts), spec.format, workers, on_saturated)
 
     def _coded(self, spec: LinearSpec) -> FourBitCheckpoint | None:
         """The checkpoint, where the codes of all tensors of a weight go into the package as they are."""
@@ -233,30 +259,6 @@ class CheckpointTensors:
         if spec.format != "linear_w4" or spec.factors or not isinstance(store, FourBitCheckpoint):
             return None
         return store if all(store.has_codes(name) for name in spec.tensors) else None
-
-    def _merged(self, spec: LinearSpec, parts: Sequence[Matrix]) -> Matrix:
-        inputs = parts[0].shape[1] if spec.shape[1] == math.prod(spec.tensor_shapes[0][1:]) else spec.shape[1]
-        if spec.merge == "alternate":
-            if len(parts) == 1:
-                half = parts[0].shape[0] // 2
-                parts = [Rows(parts[0], 0, half), Rows(parts[0], half, 2 * half)]
-            rows = _padded(parts[0].shape[0], spec.merge, spec.multiple)
-            first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
-            return Alternating(first, second)
-        if spec.merge == "in_pairs":
-            parts = [*(PairsApart(part, *spec.turned) for part in parts[:-1]), parts[-1]]
-        if spec.merge == "by_heads":
-            packed, *others = parts
-            ends = list(itertools.accumulate(spec.head_parts))
-            each = [
-                Rows(packed, head + end - size, head + end)
-                for end, size in zip(ends, spec.head_parts, strict=True)
-                for head in range(0, packed.shape[0], ends[-1])
-            ]
-            heads = packed.shape[0] // ends[-1]
-            parts = [*each[:heads], *others, *each[heads:]]
-        merged = parts[0] if len(parts) == 1 else Stacked(parts)
-        return merged if merged.shape == (spec.shape[0], inputs) else ZeroPadded(merged, (spec.shape[0], inputs))
 
 
 class RandomTensors:

@@ -10,6 +10,7 @@ import numpy as np
 import tcim_lite.runtime as tcim
 
 from ..llm import Lane, Masks, Package, clear_carried, context_length, lanes_of, share_carried, share_kv_cache
+from ..llm.lora import share_lora
 
 
 class Graph:
@@ -23,6 +24,7 @@ class Graph:
         info = module.get_input_info(module.get_input_name(0))
         self.length = info.shape[1]
         self._masks = Masks(module)
+        share_lora(module)
         self.slots = lanes_of(module)
         for slot in self.slots:
             slot.clear_deepstack(module)

@@ -128,6 +128,7 @@ _OF_LANGUAGE = Section(
             "--recurrent-in-place",
             help="linear attention: prefill updates past_recurrent_state where it is, without an output",
         ),
+        _option("--lora", metavar="ADAPTER", type=Path, help="PEFT folder, whose matrices are inputs of the graphs"),
         _option(
             "--verify-length",
             metavar="T",
@@ -239,8 +240,7 @@ _OF_NETWORKS = Section(
             "--image",
             metavar="INPUT=FORMAT,H,W",
             action="append",
-            help="feed an input with uint8 images through the chip's resizer, such as images=YUV420SP,720,1024; a "
-            "guess",
+            help="feed an input with uint8 images through the chip's resizer: images=YUV420SP,720,1024; a guess",
         ),
     ),
     "ONNX networks",

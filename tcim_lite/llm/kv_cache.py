@@ -8,6 +8,7 @@ from typing import Any
 import tcim_lite.runtime as tcim
 
 from .carried import share_carried
+from .lora import lora_names, share_lora
 from .ports import is_cache, lanes_of
 
 
@@ -54,7 +55,8 @@ def load_pair(
 
     Args:
         owner: The graph whose caches both use.
-        borrower: The other one; its caches and states are dummies and get no memory.
+        borrower: The other one; its caches and states are dummies and get no memory, and so is what a LoRA adds, which
+            is zeros.
         weights: Manager of the devices to load on.
 
     Raises:
@@ -68,8 +70,9 @@ def load_pair(
         raise ValueError(
             f"{owner}: no input is a KV cache or a state, so it is not that of a language model: {inputs:.300}"
         )
-    second = tcim.load(borrower, tcim.Option(weights).set_dummy_tensors(lent))
+    second = tcim.load(borrower, tcim.Option(weights).set_dummy_tensors([*lent, *lora_names(first)]))
     share_kv_cache(first, second)
     if len(lanes_of(first)) == 1:
         share_carried(first, [second])
+    share_lora(first, [second])
     return first, second

@@ -4,7 +4,7 @@ Input 0 is the rows [B, T, H]. Then every slot has its lengths; its tokens' posi
 its caches. Graphs of vision-language models have three positions before the lengths, along time, height and width, or
 all of them in one input, and may have deepstack inputs behind, shaped like the rows. Graphs with linear attention have
 a mask behind the lengths, and behind the caches what each run hands to the next: the outputs behind the logits, in the
-same order.
+same order. Behind all of these may be what a LoRA adds to weights, which all slots share (`lora.py`).
 """
 
 from __future__ import annotations
@@ -109,6 +109,11 @@ def is_state(name: str) -> bool:
     return name.startswith(("past_conv_cache", "past_recurrent_state"))
 
 
+def is_lora(name: str) -> bool:
+    """Whether an input of this name has what a LoRA adds to a weight; it is of no slot."""
+    return name.startswith("lora_bundle_")
+
+
 def positions_of_text(valid: int, shape: Sequence[int]) -> np.ndarray[Any, Any]:
     """What an input of positions takes, of this shape, for tokens of text that follow `valid` others."""
     return np.ascontiguousarray(np.broadcast_to(np.arange(valid, valid + shape[-1], dtype=np.int32), shape))
@@ -140,6 +145,7 @@ def lanes_of(module: Any) -> list[Lane]:
     """
     batch = module.get_input_info(module.get_input_name(0)).shape[0]
     names = [module.get_input_name(i) for i in range(1, module.get_num_inputs())]
+    names = [name for name in names if not is_lora(name)]
     each = len(names) // batch
     if each < _FEWEST:
         raise ValueError(

@@ -17,6 +17,7 @@ import tcim_lite.runtime as tcim
 
 from ..carried import bind_carried, carried_of, clear_carried, gives_each_state, share_carried
 from ..kv_cache import cache_names
+from ..lora import lora_names, share_lora
 from ..masks import Masks
 from ..package import Package
 from ..ports import check_decode, lanes_of, tokens_of
@@ -100,11 +101,12 @@ class Stage:
         owner = tcim.load(str(decode), option=tcim.Option(weights))
         # Slot 0 has the names of prefill. Declared as dummies, they cost the others no memory.
         first = lanes_of(owner)[0]
-        dummies = [*first.caches, *first.carried]
+        dummies = [*first.caches, *first.carried, *lora_names(owner)]
         others = [
             None if path is None else tcim.load(str(path), option=tcim.Option(weights).set_dummy_tensors(dummies))
             for path in (prefill, verify)
         ]
+        share_lora(owner, [other for other in others if other is not None])
         return cls(others[0], owner, others[1])
 
     def run_prompt(self, graph: Any, slot: int, rows: np.ndarray, valid: int, current: int) -> np.ndarray:
