@@ -31,8 +31,8 @@ class Ring {
  public:
   static constexpr int kStageBytes = Stage::kItem * Stage::kChunk;
   static_assert(kStageBytes >= 8 * kKeyBytes);
-  static constexpr int kBytes = kStageBytes * Stages;  // of a warp
-  static constexpr bool kDeep = Stages > 4;            // enough is under way while two chunks are held
+  static constexpr int kBytes = kStageBytes * Stages;         // of a warp
+  static constexpr bool kDeep = Stages > 4 || !Shape::kHalf;  // enough is under way while two chunks are held
 
   using Experts = ChosenExperts<Shape::kExperts>;
 
@@ -275,7 +275,8 @@ class Ring {
   const char* from_ = nullptr;  // of the lane, in block 0 of the tile
 };
 
+// Several rows: what a fifth stage would take is worth more as L1, through which they are read.
 template <typename Shape>
-constexpr int kStages = (Shape::kHalf && Shape::kRows > 1 ? 4 : 5) * kMostWarps / Shape::kWarps;
+constexpr int kStages = (Shape::kRows > 1 ? 4 : 5) * kMostWarps / Shape::kWarps;
 
 }  // namespace tcim_lite::cuda::decode
