@@ -46,9 +46,10 @@ class Player:
 
     def knows(self, record: dict[str, Any]) -> bool:
         """Whether the call can be made."""
-        if text(record, "call") == "Module.load" and text(record, "name") == _MEMORY and "error" in record:
+        name = text(record, "call")
+        if name == "Module.load" and text(record, "name") == _MEMORY and "error" in record:
             return False  # no later call needs it
-        return text(record, "call") in self.calls or text(record, "call").startswith("Module.get_")
+        return name in self.calls or name.startswith("Module.get_")
 
     def call(self, index: int, record: dict[str, Any]) -> Any:
         """Makes the call and returns its result; what the runtime raises comes out.
@@ -201,9 +202,7 @@ class Player:
         return option
 
     def module_release(self, record: dict[str, Any]) -> None:
-        release = getattr(self.module(record), "release", None)
-        if release is not None:
-            release()
+        getattr(self.module(record), "release", lambda: None)()  # which not every runtime has
 
     def module_delete(self, record: dict[str, Any]) -> None:
         self.modules.pop(number(record, "module"), None)

@@ -1,4 +1,4 @@
-"""Convolutions of other forms, against onnxruntime: of three axes, transposed, with computed weights, of one result."""
+"""Col2Im and convolutions of other forms, against onnxruntime: of three axes, transposed, with computed weights."""
 
 from __future__ import annotations
 
@@ -156,3 +156,23 @@ def test_a_column_is_convolved_as_a_row(quant, op, make_model, run_here):
         model = make_model([node], {"x": shape}, ["y"], {"w": np.expand_dims(weight, axis)})
         results.append(run_here(model, {"x": x.reshape(shape)}, quant)["y"].squeeze(axis))
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize(
+    ("image", "block", "attributes"),
+    [
+        ([6, 8], [2, 2], {"strides": [2, 2]}),
+        ([5, 6], [3, 2], {"pads": [1, 0, 1, 1]}),
+        ([7, 9], [2, 3], {"dilations": [3, 2], "strides": [2, 3], "pads": [0, 1, 2, 0]}),
+    ],
+)
+def test_blocks_become_images(image, block, attributes, make_model, run_here, run_there):
+    """Each once, as sums, and with elements that no block has."""
+    pads, dilations = attributes.get("pads", [0] * 4), attributes.get("dilations", [1, 1])
+    count = 1
+    for i, stride in enumerate(attributes.get("strides", [1, 1])):
+        count *= (image[i] + pads[i] + pads[i + 2] - dilations[i] * (block[i] - 1) - 1) // stride + 1
+    x = np.random.default_rng(12).normal(size=(2, 3 * block[0] * block[1], count)).astype(np.float32)
+    constants = {"i": np.array(image), "b": np.array(block)}
+    model = make_model([("Col2Im", ["x", "i", "b"], ["y"], attributes)], {"x": x.shape}, ["y"], constants, 18)
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], atol=1e-6)

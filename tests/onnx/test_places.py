@@ -275,26 +275,6 @@ def test_updates_at_computed_places_have_limits(op, at, attributes, text, make_m
         onnx_bytes(model, "float32")
 
 
-@pytest.mark.parametrize(
-    ("image", "block", "attributes"),
-    [
-        ([6, 8], [2, 2], {"strides": [2, 2]}),
-        ([5, 6], [3, 2], {"pads": [1, 0, 1, 1]}),
-        ([7, 9], [2, 3], {"dilations": [3, 2], "strides": [2, 3], "pads": [0, 1, 2, 0]}),
-    ],
-)
-def test_blocks_become_images(image, block, attributes, make_model, run_here, run_there):
-    """Each once, as sums, and with elements that no block has."""
-    pads, dilations = attributes.get("pads", [0] * 4), attributes.get("dilations", [1, 1])
-    count = 1
-    for i, stride in enumerate(attributes.get("strides", [1, 1])):
-        count *= (image[i] + pads[i] + pads[i + 2] - dilations[i] * (block[i] - 1) - 1) // stride + 1
-    x = RNG.normal(size=(2, 3 * block[0] * block[1], count)).astype(np.float32)
-    constants = {"i": np.array(image), "b": np.array(block)}
-    model = make_model([("Col2Im", ["x", "i", "b"], ["y"], attributes)], {"x": x.shape}, ["y"], constants, 18)
-    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], atol=1e-6)
-
-
 @pytest.mark.parametrize(("op", "shape"), [("GatherND", (3, 2)), ("GatherElements", (2, 3))])
 def test_computed_places_beyond_int32_are_refused(op, shape, make_model):
     model = make_model([(op, ["x", "at"], ["y"], {})], {"x": (1 << 16, 1 << 15), "at": shape}, ["y"])

@@ -134,14 +134,7 @@ def config_json(
             f"{where}: embedding_length={hidden!r} and attention.head_count={heads!r} must be positive"
         )
     head_dim = keys.get("attention.key_length", hidden // heads)
-    for key in ("attention.value_length", "rope.dimension_count"):
-        partly = key == "rope.dimension_count" and family.rotary is not None
-        value = keys.get(key, head_dim)
-        if value != head_dim and not (partly and value in range(2, head_dim, 2)):
-            raise CheckpointError(
-                f"{where}: {family.gguf.arch}.{key} is {value}, expected the {head_dim} of a head of keys"
-                + (", or an even part of them" if partly else "")
-            )
+    rotary_dim = _rotary_dim(keys, family, head_dim, where)
     config = {
         "architectures": [family.architecture],
         "model_type": family.model_type,
@@ -157,7 +150,7 @@ def config_json(
         "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": "output.weight" not in tensors,
         "rope_theta": keys.get("rope.freq_base", 10000.0),
-        "partial_rotary_factor": _share(keys.get("rope.dimension_count", head_dim), head_dim),
+        "partial_rotary_factor": _quotient(rotary_dim, head_dim),
         "rope_scaling": _longrope(keys, rope_factors, where) or _rope_scaling(keys, family.rope_scaling, where),
         "attention_bias": not {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"}.isdisjoint(tensors),
         "attention_out_bias": "blk.0.attn_output.bias" in tensors,
@@ -182,10 +175,28 @@ def config_json(
     return config
 
 
-def _share(part: int, whole: int) -> float:
-    """The number whose product with `whole` is cut to `part`, as readers of `config.json` do."""
-    share = part / whole
-    return share if int(whole * share) == part else math.nextafter(share, 1.0)
+def _rotary_dim(keys: _Keys, family: Family, head_dim: int, where: str) -> int:
+    """How many columns of a head RoPE rotates: all, or in some families an even part of them.
+
+    Raises:
+        CheckpointError: It is another number, or values are not as long as keys.
+    """
+    assert family.gguf is not None
+    for key in ("attention.value_length", "rope.dimension_count"):
+        partly = key == "rope.dimension_count" and family.rotary is not None
+        value = keys.get(key, head_dim)
+        if value != head_dim and not (partly and value in range(2, head_dim, 2)):
+            raise CheckpointError(
+                f"{where}: {family.gguf.arch}.{key} is {value}, expected the {head_dim} of a head of keys"
+                + (", or an even part of them" if partly else "")
+            )
+    return int(keys.get("rope.dimension_count", head_dim))
+
+
+def _quotient(part: int, whole: int) -> float:
+    """A number q for which int(whole * q), as readers of `config.json` compute it, is `part`."""
+    rounded = part / whole
+    return rounded if int(whole * rounded) == part else math.nextafter(rounded, 1.0)
 
 
 def _rope_scaling(keys: _Keys, usual: Mapping[str, Any], where: str) -> dict[str, Any] | None:
