@@ -83,9 +83,9 @@ def cached_package(
 
 
 def fitting(checkpoint: Path, options: Mapping[str, Any], draft: Path | None = None) -> dict[str, Any]:
-    """Returns those of `options`, which nobody asked for, that a checkpoint takes, or takes beside a draft.
+    """Returns those of some default options that fit a checkpoint, and its draft if there is one.
 
-    Of `mtp` and `verify_length` it takes one; a draft brings a verify graph of its own.
+    At most one of `mtp` and `verify_length` fits; with a draft, which brings a verify graph of its own, neither does.
     """
     from ..own_graphs import own_graphs_of  # uses parts of this package
 

@@ -24,7 +24,7 @@ FAMILY = Family(
     architecture="Glm4ForCausalLM",
     title="GLM-4",
     models="GLM-4 and GLM-Z1 0414, 9B, 32B",
-    has="norms before and behind attention and MLP; heads turn in pairs of neighbours, in part by "
+    has="norms before and behind attention and MLP; RoPE rotates pairs of neighbours in part of a head, "
     "`partial_rotary_factor`; `attention_bias` on q, k, v",
     keys=(
         *KEYS,

@@ -22,7 +22,7 @@ FAMILY = Family(
     architecture="HeliumForCausalLM",
     title="Helium",
     models="Helium 1, 2B",
-    has="as Llama; heads turn in pairs of neighbours; `attention_bias` on q, k, v",
+    has="as Llama; RoPE rotates pairs of neighbours; `attention_bias` on q, k, v",
     keys=(
         *KEYS,
         Key("num_key_value_heads", absent=20),

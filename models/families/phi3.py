@@ -22,7 +22,8 @@ FAMILY = Family(
     architecture="Phi3ForCausalLM",
     title="Phi-3",
     models="Phi-3 mini and medium, Phi-3.5 mini, Phi-4, Phi-4 mini",
-    has="`sliding_window` in all layers, none if it is absent; LongRoPE; heads turn in part by `partial_rotary_factor`",
+    has="`sliding_window` in all layers, none if it is absent; LongRoPE; RoPE rotates part of a head, "
+    "`partial_rotary_factor`",
     keys=(
         *KEYS,
         Key("rms_norm_eps", "number", absent=1e-5),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch", "draft", "hidden_states")
 
-# What guesses needs such graphs of a checkpoint, where nobody asks for others.
+# Graphs that a checkpoint gets for each way of guessing, unless other options say otherwise.
 _VERIFY: dict[str, Any] = {"mtp": True, "verify_length": 5}
 _GRAPHS_TO_GUESS = {"off": {}, "draft": {"mtp": True}, "lookup": _VERIFY, "auto": _VERIFY}
 

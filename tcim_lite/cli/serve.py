@@ -74,7 +74,7 @@ def _serve(args: argparse.Namespace) -> int:
 
     take_model(args)
     start_log(args)
-    # Greedy answers need no logits then.
+    # With argmax, greedy answers need no logits.
     package = open_package(args, batch=4, argmax=args.hidden_states is None)
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
     options = ServeOptions(

@@ -1,4 +1,4 @@
-"""/v1/embeddings: the hidden states of the last token of each text, as vectors of length 1.
+"""/v1/embeddings: the hidden states of the last token of each text, as unit vectors.
 
 Only packages of `compile --hidden-states` have them; as with vLLM and llama.cpp, nothing else is done to them.
 """
@@ -102,7 +102,7 @@ async def _vectors(service: Service, http: Request, prompts: list[list[int]]) ->
 
 
 def _shown(values: np.ndarray, in_base64: bool) -> Any:
-    """A vector of length 1, as numbers or as float32 in base64."""
+    """A unit vector, as numbers or as float32 in base64."""
     vector = values.astype(np.float64)
     length = float(np.sqrt(vector @ vector))
     if not np.isfinite(length):

@@ -30,7 +30,7 @@ def embedder(start):
 
 @pytest.fixture(scope="module")
 def vector_of(packages):
-    """What the prefill graph alone gives for a text, as a vector of length 1."""
+    """What the prefill graph alone gives for a text, as a unit vector."""
     package = packages(1, **HIDDEN)
     module, tokenizer = tcim.load(package.prefill_path), load_tokenizer(package.tokenizer_folder)
     size = module.get_input_info("input_1").shape[-1]

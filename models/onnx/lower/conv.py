@@ -72,7 +72,7 @@ def conv_transpose(call: Call) -> Tensor:
         begin, end = pads[i], pads[i + rank]
         if wanted is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
             out = list(wanted)[-rank:][i] if wanted is not None else x.shape[2 + i] * strides[i]
-            total = max(full - out, 0)  # what is asked for beyond the full result is 0, and behind it
+            total = max(full - out, 0)  # a longer output_shape adds zeros at the end
             begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
             end = full - out - begin
         begins.append(begin)

@@ -110,7 +110,7 @@ def _at_computed(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tens
         raise call.node.unsupported(f"reduction {reduction!r:.40} of {x.kind}s")
     if columns == 1:
         return _folded(call, x, found, call.reshape(updates, places.shape))
-    # Rows are those of one batch, so that their columns can be the batches.
+    # Several columns come in one batch (ScatterND); as batches of one column they can be folded.
     if columns * extent * updates.shape[1] > MAX_PAIRS:
         raise call.node.unsupported(
             f"reduction {reduction!r:.40} of {updates.shape[1]} rows of {columns} at computed places among {extent}; "

@@ -120,7 +120,9 @@ def _verifier(slots: Slots | None) -> str:
         return "verify.hmm"
     if slots.carries:
         return "decode_mtp.hmm"
-    return "verify_part0.hmm" if len(slots.stages) > 1 else "verify.hmms" if len(slots.devices) > 1 else "verify.hmm"
+    if len(slots.stages) > 1:
+        return "verify_part0.hmm"
+    return "verify.hmms" if len(slots.devices) > 1 else "verify.hmm"
 
 
 def drafter_for(

@@ -16,8 +16,8 @@ from .answer_schema import answer_schema
 # much as is allowed; without a bound, until its context is full.
 _WHITESPACE = r" |\r?\n{1,2}[ \t]{0,20}"
 
-# An answer that fits one of several schemas may fit two: oneOf becomes anyOf.
-_READING: Any = {"whitespace_pattern": _WHITESPACE, "coerce_one_of": True}
+# Options of llguidance. An answer that fits one of several schemas may fit two: oneOf becomes anyOf.
+_JSON_OPTIONS: Any = {"whitespace_pattern": _WHITESPACE, "coerce_one_of": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +78,9 @@ def _or_tagged(schema: str, tagged: Tagged) -> str:
     answer = json.loads(schema)
     if not isinstance(answer, dict):
         raise ValueError("expected one")
-    body = {**tagged.json, "x-guidance": _READING}
+    body = {**tagged.json, "x-guidance": _JSON_OPTIONS}
     return f"""start: answer | tagged (gap tagged)*
-answer: %json {json.dumps({**answer, "x-guidance": _READING})}
+answer: %json {json.dumps({**answer, "x-guidance": _JSON_OPTIONS})}
 tagged: {json.dumps(tagged.begin)} gap body gap {json.dumps(tagged.end)}
 body: %json {json.dumps(body)}
 gap: /\\n?/
@@ -151,7 +151,7 @@ class Grammars:
             schema = answer_schema(wanted.json if isinstance(wanted.json, str) else json.dumps(wanted.json))
             try:
                 if wanted.tagged is None:
-                    grammar = LLMatcher.grammar_from_json_schema(schema, _READING)
+                    grammar = LLMatcher.grammar_from_json_schema(schema, _JSON_OPTIONS)
                 else:
                     grammar = LLMatcher.grammar_from_lark(_or_tagged(schema, wanted.tagged))
             except ValueError as error:
