@@ -23,6 +23,7 @@ class Attention:
 
     Attributes:
         qk_norm: Each head of q and k is normalised before the rotation.
+        late_norm: It is normalised behind the rotation instead.
         qkv_bias: q, k and v have biases.
         out_bias: The output projection has a bias.
         window: Tokens that each token sees, the last of them itself; None for all before it.
@@ -43,6 +44,7 @@ class Attention:
     """
 
     qk_norm: bool = False
+    late_norm: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
     window: int | None = None
@@ -218,11 +220,17 @@ class _Mixed:
         return self.part.builder.reshape(f"{self.here}.{name}_heads", flat, (batch, tokens, count, self.head_dim))
 
     def _positioned(self, name: str, x: Ref, norm: roles.Role) -> Ref:
+        """Normalised and rotated, in either order."""
+        block = self.block
+        early, late = block.qk_norm and not block.late_norm, block.qk_norm and block.late_norm
+        if early:
+            x = self.part.norm(f"{self.here}.{name}_norm", x, norm, self.layer)
+        if block.rotated:
+            x = self._rotated(name, x)
+        return self.part.norm(f"{self.here}.{name}_norm", x, norm, self.layer) if late else x
+
+    def _rotated(self, name: str, x: Ref) -> Ref:
         block, part = self.block, self.part
-        if block.qk_norm:
-            x = part.norm(f"{self.here}.{name}_norm", x, norm, self.layer)
-        if not block.rotated:
-            return x
         if part.tables is not None:
             return part.builder.rope_by_rows(f"{self.here}.{name}", x, *part.tables)
         cos, sin = (roles.LOCAL_COS, roles.LOCAL_SIN) if block.local_rope else (roles.ROPE_COS, roles.ROPE_SIN)

@@ -76,6 +76,9 @@ def inverse_frequencies(
         return np.where(np.arange(head_dim // 2) < turned, frequencies, _F32(0)), 1.0
     if rope_type == "linear":
         return _F32(1) / _powers(theta, head_dim) / _F32(_number(scaling, "factor")), 1.0
+    if rope_type == "dynamic" and scaling.get("alpha"):  # Hunyuan's, which does not grow with the context
+        base = theta * _number(scaling, "alpha") ** (head_dim / (head_dim - 2))
+        return _F32(1) / _powers(base, head_dim), 1.0
     if rope_type == "dynamic":
         factor, seq_len = _number(scaling, "factor"), max(context_length, max_position_embeddings)
         growth = (factor * seq_len / max_position_embeddings) - (factor - 1)

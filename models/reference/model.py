@@ -158,9 +158,11 @@ class Reference:
         heads = self._linear(normed, roles.QKV, layer, roles.QKV_BIAS).reshape(len(x), -1, config.head_dim)
         count = block.heads or config.num_heads
         q, k, v = np.split(heads, [count, count + config.num_kv_heads], axis=1)
+        if block.late_norm:
+            q, k = self._rope(q, start, block), self._rope(k, start, block)
         if block.qk_norm:
             q, k = self._rms_norm(q, roles.Q_NORM, layer), self._rms_norm(k, roles.K_NORM, layer)
-        if block.rotated:
+        if block.rotated and not block.late_norm:
             q, k = self._rope(q, start, block), self._rope(k, start, block)
         if layer == len(cache.keys):
             cache.keys.append(k)
