@@ -39,6 +39,7 @@ class LowRank:
 
     @property
     def rank(self) -> int:
+        """r."""
         return len(self.down)
 
     @property

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 from test_oracle import assert_close, oracle_logits
 
 import tcim_lite.runtime as tcim
+from tcim_lite.bench.modules import Modules
 from tcim_lite.llm import Sampler, lanes_of
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
 from tcim_lite.models.common.errors import CompileError
@@ -199,6 +200,9 @@ def test_commands_run_the_base_model(tuned, strict_mode):
     engine = Engine(Slots.open(package))
     engine.add(prompt, SamplingParams(max_tokens=5), request_id="one")
     assert run(engine)[0]["one"] == want
+    modules = Modules(package, None, slots=1)
+    for graph, rows in ((modules.prefill, 16), (modules.decode, 1)):
+        graph.run(0, rows)
 
 
 def test_names_do_not_look_like_those_of_caches(tuned):
