@@ -142,12 +142,7 @@ _OF_LANGUAGE = Section(
             help="frames that the encoder of Qwen3-ASR, GLM-ASR, Gemma 4 or Fun-Audio-Chat takes, 100 a second "
             "(default: 3000, of the last 800)",
         ),
-        _option(
-            "--pipeline",
-            metavar="S",
-            type=int,
-            help="also write prefill, decode and verify in S stages of equal blocks",
-        ),
+        _option("--pipeline", metavar="S", type=int, help="also write prefill, decode and verify in S stages"),
         _option("--ndevice", metavar="N", type=int, help="also write .hmms files for N devices together"),
         _flag(
             "--no-single-device",

@@ -55,8 +55,8 @@ def load_pair(
 
     Args:
         owner: The graph whose caches both use.
-        borrower: The other one; its caches and states are dummies and get no memory, and so is what a LoRA adds, which
-            is zeros.
+        borrower: The other one; its caches, states and inputs of a LoRA are dummies and get no memory. Inputs of a LoRA
+            are set to zeros, the base model.
         weights: Manager of the devices to load on.
 
     Raises:
