@@ -64,6 +64,30 @@ def inverse_frequencies(
     rope_type = scaling.get("rope_type", "default")
     if rope_type not in ROPE_TYPES:
         raise CompileError(f"rope_type {rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
+    try:
+        with np.errstate(all="ignore"):
+            found, factor = _frequencies(rope_type, head_dim, theta, scaling, max_position_embeddings, context_length)
+            if np.isfinite([*(found * _F32(context_length)), _F32(factor)]).all():
+                return found, factor
+    except CompileError:
+        raise
+    except (ArithmeticError, ValueError):  # divisions by zero, logarithms of it
+        pass
+    numbers = {"rope_theta": theta, **{key: value for key, value in scaling.items() if not isinstance(value, list)}}
+    raise CompileError(
+        f"rope_type {rope_type!r} has no angles for {context_length} positions and {head_dim} elements of a head that "
+        f"turn, by {numbers}; check these numbers of config.json"
+    )
+
+
+def _frequencies(
+    rope_type: str,
+    head_dim: int,
+    theta: float,
+    scaling: Mapping[str, Any],
+    max_position_embeddings: int,
+    context_length: int,
+) -> tuple[NDArray[np.float32], float]:
     if rope_type == "default":
         return _F32(1) / _powers(theta, head_dim), 1.0
     if rope_type == "proportional":

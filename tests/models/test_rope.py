@@ -104,8 +104,30 @@ def test_first_row_is_the_identity() -> None:
         ({"rope_type": "yarn", "factor": 4, "beta_fast": "x"}, "positive 'beta_fast', got 'x'"),
         ({"rope_type": "yarn", "factor": 4, "attention_factor": 0}, "positive 'attention_factor', got 0"),
         ({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": "x"}, "'original_max_position"),
+        # What divides by zero, or has no finite angles.
+        ({"rope_type": "yarn", "original_max_position_embeddings": 0.5}, "no angles for 5 positions and 8 elements"),
+        (
+            {"rope_type": "longrope", "short_factor": [1] * 4, "long_factor": [1] * 4, "factor": 2}
+            | {"original_max_position_embeddings": 1},
+            "check these numbers",
+        ),
+        ({"rope_type": "linear", "factor": 1e-300}, "no angles .*'factor': 1e-300"),
+        ({"rope_type": "llama3", "factor": 1e-300, "low_freq_factor": 1, "high_freq_factor": 4}, "no angles"),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_refusals(scaling: dict[str, Any], message: str) -> None:
     with pytest.raises(CompileError, match=message):
         rope_table(head_dim=8, theta=1e4, scaling=scaling, max_position_embeddings=64, context_length=5)
+
+
+def test_two_elements_that_turn_have_no_dynamic_frequencies() -> None:
+    """The exponent divides by two less."""
+    with pytest.raises(CompileError, match="no angles for 5 positions and 2 elements"):
+        rope_table(
+            head_dim=2,
+            theta=1e4,
+            scaling={"rope_type": "dynamic", "factor": 2.0},
+            max_position_embeddings=64,
+            context_length=5,
+        )
