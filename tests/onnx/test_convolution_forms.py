@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tcim_lite.errors import TcimError
+from tcim_lite.models.onnx import onnx_bytes
 from tcim_lite.models.onnx.lower import conv as lower_conv
 
 # Op, shape of the weight, attributes; over [2, 6, 5, 7, 6].
@@ -108,6 +110,25 @@ def test_transposed_convolutions(make_model, run_here, run_there, shape, weight,
     x = rng.standard_normal(shape).astype(np.float32)
     model = make_model([("ConvTranspose", ["x", "w", "b"], ["y"], attributes)], {"x": shape}, ["y"], constants)
     np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"output_shape": [3]}, "'output_shape' does not have 2 whole numbers"),
+        ({"output_shape": [1, 9, 9]}, "'output_shape' does not have 2 whole numbers"),
+        ({"output_shape": [4.5, 4.5]}, "'output_shape' does not have 2 whole numbers"),
+        ({"auto_pad": "UPPER"}, "auto_pad 'UPPER'"),
+        ({"strides": [0, 1]}, "a stride or dilation below 1"),
+        ({"pads": [0, 0, -1, 0]}, "a pad below 0"),
+        ({"output_padding": [0, -1]}, "a pad below 0"),
+    ],
+)
+def test_a_transposed_convolution_that_makes_no_sense_is_refused(attributes, message, make_model):
+    node = ("ConvTranspose", ["x", "w"], ["y"], attributes)
+    model = make_model([node], {"x": (1, 1, 4, 4)}, ["y"], {"w": np.ones((1, 1, 3, 3), np.float32)})
+    with pytest.raises(TcimError, match=f"n0.*{message}"):
+        onnx_bytes(model, "float32")
 
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])

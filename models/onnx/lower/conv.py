@@ -64,14 +64,22 @@ def conv_transpose(call: Call) -> Tensor:
     check_kernel(call, weight.shape[2:])
     strides, dilations = of_rank(call, "strides", rank, 1), of_rank(call, "dilations", rank, 1)
     pads, extra = of_rank(call, "pads", 2 * rank, 0), of_rank(call, "output_padding", rank, 0)
-    auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
-    wanted = call.attr("output_shape")
+    if min(strides + dilations) < 1 or min(pads + extra) < 0:
+        raise call.node.unsupported("a stride or dilation below 1, or a pad below 0")
+    auto, wanted = call.attr("auto_pad", "NOTSET") or "NOTSET", call.attr("output_shape")
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise call.node.unsupported(f"auto_pad {auto!r:.40}")
+    if auto == "VALID":
+        pads = [0] * (2 * rank)
+    if wanted is not None:  # older files have the axes before too
+        whole = rank + 2 if isinstance(wanted, (list, tuple)) and len(wanted) == rank + 2 else rank
+        wanted = of_rank(call, "output_shape", whole, 0)[-rank:]
     begins, outs = [], []
     for i in range(rank):
         full = strides[i] * (x.shape[2 + i] - 1) + extra[i] + (weight.shape[2 + i] - 1) * dilations[i] + 1
         begin, end = pads[i], pads[i + rank]
         if wanted is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
-            out = list(wanted)[-rank:][i] if wanted is not None else x.shape[2 + i] * strides[i]
+            out = wanted[i] if wanted is not None else x.shape[2 + i] * strides[i]
             total = max(full - out, 0)  # a longer output_shape adds zeros at the end
             begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
             end = full - out - begin
