@@ -264,3 +264,13 @@ def test_params_out_of_range_are_refused(options, message):
 def test_structured_output_is_one_thing(options):
     with pytest.raises(ValueError, match="structured output"):
         StructuredOutput(**options)
+
+
+@pytest.mark.parametrize("schema", [{"anyOf": 3}, {"pattern": "("}, {"$ref": "#/x"}, {"enum": []}], ids=str)
+def test_a_bad_schema_has_the_same_error_beside_tagged_pieces(tokenizer, schema):
+    grammars, told = Grammars(tokenizer, len(tokenizer), [1]), []
+    for tagged in (None, Tagged(begin="<a>", json={"type": "object"}, end="</a>")):
+        with pytest.raises(ValueError, match="structured output: ") as caught:
+            grammars.matcher(StructuredOutput(json=schema, tagged=tagged))
+        told.append(str(caught.value))
+    assert told[0] == told[1]

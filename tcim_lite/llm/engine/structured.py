@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ _WHITESPACE = r" |\r?\n{1,2}[ \t]{0,20}"
 
 # Options of llguidance. An answer that fits one of several schemas may fit two: oneOf becomes anyOf.
 _JSON_OPTIONS: Any = {"whitespace_pattern": _WHITESPACE, "coerce_one_of": True}
+
+
+# Where a schema is wrong in the text of a grammar, and that text.
+_PLACE, _LISTING = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: "), re.compile(r"\n *1 \| ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +122,9 @@ class Matcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            # What follows is the state of its parser.
-            told = self._matcher.get_error().partition("<state>")[0]
+            # What follows is the state of its parser, or the grammar that was written around the schema.
+            told = _LISTING.split(self._matcher.get_error().partition("<state>")[0])[0]
+            told = _PLACE.sub("", told)
             raise GrammarError(f"structured output: {' '.join(told.split())}")
 
 
