@@ -30,6 +30,7 @@ class Attention:
         rotated: q and k are rotated by their positions; otherwise their order is known from what each sees alone.
         scale: Of the scores; None for 1 / sqrt(head_dim).
         local_rope: The rotation is that of `ModelConfig.local_rope`.
+        in_norm: Rows are normalised before the projections.
         out_norm: What the output projection gives is normalised before the residual add.
         head_dim: Of this layer; None for that of the model.
         kv_heads: Likewise.
@@ -53,6 +54,7 @@ class Attention:
     sinks: bool = False
     gated: bool = False
     local_rope: bool = False
+    in_norm: bool = True
     out_norm: bool = False
     out_gate: Literal["head", "element"] | None = None
     heads: int | None = None
@@ -81,7 +83,7 @@ class Attention:
                 f"{_MAX_SHARING} for each KV head"
             )
         q_rows, kv_rows = heads * head_dim, kv_heads * head_dim
-        yield from norm_weights(config, roles.ATTENTION_NORM)
+        yield from norm_weights(config, roles.ATTENTION_NORM if self.in_norm else None)
         if self.values == "keys":
             yield Weight(roles.QK, (q_rows, kv_rows), hidden)
         elif self.values == "shared":
@@ -122,7 +124,8 @@ class Attention:
         """
         builder, config = part.builder, part.config
         here = f"layers.{layer}.attn"
-        normed, residual_gate = lower_norm(part, f"{here}.norm", x, roles.ATTENTION_NORM, layer)
+        norm = roles.ATTENTION_NORM if self.in_norm else None
+        normed, residual_gate = lower_norm(part, f"{here}.norm", x, norm, layer)
         projection = {"own": roles.QKV, "keys": roles.QK, "shared": roles.Q}[self.values]
         qkv = part.linear(f"{here}.qkv", normed, projection, layer, roles.QKV_BIAS if self.qkv_bias else None)
         mixed = _Mixed(block=self, part=part, layer=layer, here=here, qkv=qkv).lower()

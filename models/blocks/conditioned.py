@@ -15,8 +15,10 @@ from .part import GraphPart
 from .weights import Weight
 
 
-def norm_weights(config: ModelConfig, norm: roles.Role, scale: float = 1.0) -> Iterator[Weight]:
-    """Yields its weight, which `scale` multiplies, or those of the Linear."""
+def norm_weights(config: ModelConfig, norm: roles.Role | None, scale: float = 1.0) -> Iterator[Weight]:
+    """Yields its weight, which `scale` multiplies, or those of the Linear; nothing without a norm."""
+    if norm is None:
+        return
     if config.condition_size is None:
         yield Weight(norm, (config.hidden_size,), scale=scale)
         return
@@ -26,10 +28,12 @@ def norm_weights(config: ModelConfig, norm: roles.Role, scale: float = 1.0) -> I
 
 
 def lower_norm(
-    part: GraphPart, name: str, x: Ref, norm: roles.Role, layer: int | None = None
+    part: GraphPart, name: str, x: Ref, norm: roles.Role | None, layer: int | None = None
 ) -> tuple[Ref, Ref | None]:
-    """[B, T, H] -> normed rows, and the gate [1, 1, H] of what is made of them, if there is one."""
+    """[B, T, H] -> normed rows, and the gate [1, 1, H] of what is made of them, if there is one; `x` without a norm."""
     builder, size = part.builder, part.config.hidden_size
+    if norm is None:
+        return x, None
     if part.condition is None:
         return part.norm_of_hidden(name, x, norm, layer), None
     weight, bias = roles.CONDITIONS[norm]

@@ -21,19 +21,21 @@ class Mlp:
     Attributes:
         bias: All three projections have biases.
         gelu: The function of the gate, where it is not silu.
+        in_norm: Rows are normalised before gate and up.
         out_norm: What down gives is normalised before the residual add.
         inner: Its intermediate size; None for that of the model.
     """
 
     bias: bool = False
     gelu: Gelu | None = None
+    in_norm: bool = True
     out_norm: bool = False
     inner: int | None = None
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
         hidden, inner = config.hidden_size, self.inner or config.intermediate_size
-        yield from norm_weights(config, roles.MLP_NORM)
+        yield from norm_weights(config, roles.MLP_NORM if self.in_norm else None)
         yield Weight(roles.GATE_UP, (inner, inner), hidden)
         if self.bias:
             yield Weight(roles.GATE_UP_BIAS, (inner, inner))
@@ -47,7 +49,7 @@ class Mlp:
         """Adds the block to a graph; arguments as `Attention.lower`. Returns what has the shape of `x`."""
         builder, config, shard = part.builder, part.config, part.shard
         here = f"layers.{layer}.mlp"
-        normed, gate = lower_norm(part, f"{here}.norm", x, roles.MLP_NORM, layer)
+        normed, gate = lower_norm(part, f"{here}.norm", x, roles.MLP_NORM if self.in_norm else None, layer)
         bias = roles.GATE_UP_BIAS if self.bias else None
         gate_up = part.linear(f"{here}.gate_up", normed, roles.GATE_UP, layer, bias)
         product = part.whole(

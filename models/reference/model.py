@@ -95,7 +95,7 @@ class Reference:
         return logits.astype(_F32)
 
     def _mlp(self, x: Array, block: Mlp, layer: int) -> Array:
-        normed = self._of_hidden(x, roles.MLP_NORM, layer)
+        normed = self._of_hidden(x, roles.MLP_NORM, layer) if block.in_norm else x
         product = self._gated(self._linear(normed, roles.GATE_UP, layer, roles.GATE_UP_BIAS), block.gelu)
         out = self._linear(product, roles.DOWN, layer, roles.DOWN_BIAS)
         return self._add(x, self._rms_norm(out, roles.MLP_OUT_NORM, layer) if block.out_norm else out)
@@ -154,7 +154,7 @@ class Reference:
 
     def _attention(self, x: Array, block: Attention, layer: int, start: int, cache: ReferenceCache) -> Array:
         config = self.config
-        normed = self._of_hidden(x, roles.ATTENTION_NORM, layer)
+        normed = self._of_hidden(x, roles.ATTENTION_NORM, layer) if block.in_norm else x
         heads = self._linear(normed, roles.QKV, layer, roles.QKV_BIAS).reshape(len(x), -1, config.head_dim)
         count = block.heads or config.num_heads
         q, k, v = np.split(heads, [count, count + config.num_kv_heads], axis=1)

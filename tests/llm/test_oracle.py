@@ -96,6 +96,12 @@ WINDOWS = {
     },
     "phi3, the long factors": {"original_max_position_embeddings": 64, "rope_parameters": LONG},
     "qwen2, the last layer": {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1},
+    "exaone4, none": {"sliding_window": None, "layer_types": ["full_attention"] * 2},
+    "exaone4, the last of three layers, no rotation in the others": {
+        "num_hidden_layers": 3,
+        "sliding_window": 40,
+        "layer_types": ["full_attention", "full_attention", "sliding_attention"],
+    },
     "gpt_oss, three layers, values that are clamped": {
         "num_hidden_layers": 3,
         "sliding_window": 130,

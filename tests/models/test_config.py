@@ -156,6 +156,8 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     raw = {**SIZES, **changes}
     if family == "internlm3":  # transformers takes one value for both
         raw["mlp_bias"] = raw.get("attention_bias", False)
+    if family == "exaone4" and changes.get("sliding_window", 1) is None:  # transformers divides by none
+        raw["layer_types"] = ["full_attention"] * 2
     if family == "laguna":  # RoPE by kind of layers alone, and a window in any file
         raw |= {"layer_types": [*LAYER_KINDS]}
         scaled = raw.pop("rope_scaling", None) or raw.get("rope_parameters")

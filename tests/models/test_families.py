@@ -42,6 +42,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("gemma3", {"final_logit_softcapping": -1}, "final_logit_softcapping must be a positive number"),
         ("gemma3", {"rope_parameters": {"sliding_attention": 3}}, "sliding_attention must be an object, got 3"),
         ("internlm3", {"qkv_bias": 1}, "qkv_bias must be true or false, got 1"),
+        ("exaone4", {"sliding_window_pattern": "LLLG"}, "sliding_window_pattern must be a positive integer"),
         ("hunyuan_v1_dense", {"use_cla": True}, "use_cla=True is not supported; Hunyuan dense is compiled with False"),
         ("qwen2_moe", {"use_sliding_window": True, "max_window_layers": "x"}, "max_window_layers must be an integer"),
         ("qwen2_moe", {"layer_types": ["sliding_attention"] * 2}, "sliding_window must be a positive integer, got 0"),

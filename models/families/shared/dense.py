@@ -71,6 +71,12 @@ TENSORS: Mapping[roles.Role, Tensors] = {
     roles.HEAD: Tensors("tied", ("lm_head.weight",)),
 }
 
+# Of families whose norms are behind attention and MLP, and none before.
+NORMS_BEHIND: Mapping[roles.Role, Tensors] = {
+    roles.ATTENTION_OUT_NORM: plain(f"{_LAYER}.post_attention_layernorm.weight"),
+    roles.MLP_OUT_NORM: plain(f"{_LAYER}.post_feedforward_layernorm.weight"),
+}
+
 
 def tensors_below(
     prefix: str, embedding: str, head: str, own: Mapping[roles.Role, Tensors] = TENSORS
