@@ -124,11 +124,7 @@ def prepare(
             "draft"
         )
     if layers is not None:
-        if not 1 <= layers <= config.num_layers:
-            raise CompileError(
-                f"--draft-layers must be 1 to {config.num_layers}, the blocks in {source.path}, got {layers}"
-            )
-        config = _first_layers(config, layers)
+        config = _draft_of(config, layers, source.path)
         graphs, weights = graph_specs(options, config), weight_specs(config, profile)
     if options.hidden_states is not None and options.hidden_states < FINAL_NORM:
         config = _without_last_layers(config, options.hidden_states)
@@ -160,6 +156,13 @@ def _shards(checkpoint: Path, config: ModelConfig, ndevice: int) -> list[Shard]:
         return shards_of(config, ndevice)
     except CompileError as error:
         raise CompileError(f"{checkpoint}: {error}") from None
+
+
+def _draft_of(config: ModelConfig, layers: int, checkpoint: Path) -> ModelConfig:
+    """The model of the first layers, which guesses for the whole one."""
+    if not 1 <= layers <= config.num_layers:
+        raise CompileError(f"--draft-layers must be 1 to {config.num_layers}, the blocks in {checkpoint}, got {layers}")
+    return _first_layers(config, layers)
 
 
 def _without_last_layers(config: ModelConfig, hidden_states: int) -> ModelConfig:
