@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ArgumentError
+from ..llm.ports import is_lora
 from .around import altered_input, other_length, wrong_output
 from .bounds import bound, mode_between
 from .cut import Model, cut, names_of, reads_of, unit_of, write_cut
@@ -78,6 +79,9 @@ class Walk:
 
     def _compare(self, step: int) -> list[Point]:
         right, other = self.report.right, self.report.other
+        loras = [{name for name in dump.steps[step].tensors if is_lora(name)} for dump in (right, other)]
+        if name := next(iter(sorted(loras[0] ^ loras[1])), None):  # graphs with a LoRA also compute rows of padding
+            raise ArgumentError(f"only one of both takes a LoRA as input {name}; compare packages of the same --lora")
         points = []
         for name, (kind, _) in other.steps[step].tensors.items():
             if name not in right.steps[step].tensors:

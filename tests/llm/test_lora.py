@@ -20,6 +20,7 @@ from test_oracle import assert_close, oracle_logits
 
 import tcim_lite.runtime as tcim
 from tcim_lite.bench.modules import Modules
+from tcim_lite.cli import main
 from tcim_lite.llm import Sampler, lanes_of
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
 from tcim_lite.models.common.errors import CompileError
@@ -203,6 +204,13 @@ def test_commands_run_the_base_model(tuned, strict_mode):
     modules = Modules(package, None, slots=1)
     for graph, rows in ((modules.prefill, 16), (modules.decode, 1)):
         graph.run(0, rows)
+
+
+def test_a_comparison_with_the_package_of_the_base_is_refused(tuned, tmp_path, capsys):
+    plain, package = (tuned("float32", name).folder for name in (None, "first"))
+    for one, other in ((plain, package), (package, plain)):
+        assert main(["diff", str(one), str(other), "--tokens", "1,2,3", "--steps", "1", "-o", str(tmp_path)]) != 0
+        assert "only one of both takes a LoRA as input lora_bundle_pipelined_te_layers_0_" in capsys.readouterr().err
 
 
 def test_names_do_not_look_like_those_of_caches(tuned):
