@@ -23,6 +23,7 @@ class Attention:
 
     Attributes:
         qk_norm: Each head of q and k is normalised before the rotation.
+        wide_norm: All heads of q are normalised as one row, and all of k.
         late_norm: It is normalised behind the rotation instead.
         qkv_bias: q, k and v have biases.
         out_bias: The output projection has a bias.
@@ -45,6 +46,7 @@ class Attention:
     """
 
     qk_norm: bool = False
+    wide_norm: bool = False
     late_norm: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
@@ -96,6 +98,9 @@ class Attention:
             yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden, turned=(head_dim, config.rotary_dim))
         if self.qkv_bias:
             yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows), turned=(head_dim, config.rotary_dim))
+        if self.wide_norm:
+            yield Weight(roles.Q_NORM, (q_rows,))
+            yield Weight(roles.K_NORM, (kv_rows,))
         if self.qk_norm:
             yield Weight(roles.Q_NORM, (head_dim,))
             if self.has_cache:
@@ -174,7 +179,8 @@ class _Mixed:
 
     def lower(self) -> Ref:
         """Returns what all heads of all devices give, [B, T, heads * head_dim]."""
-        q = self._positioned("q", self._heads("q", 0, len(self.heads)), roles.Q_NORM)
+        norm = roles.Q_NORM if self.block.wide_norm else None
+        q = self._positioned("q", self._heads("q", 0, len(self.heads), norm), roles.Q_NORM)
         keys, values = self._keys_and_values()
 
         def attend(name: str) -> Ref:
@@ -196,7 +202,7 @@ class _Mixed:
             assert block.source is not None
             return part.caches[block.source]
         index, behind_q = part.cached_layers.index(self.layer), len(self.heads)
-        unturned = self._heads("k", behind_q, self.kv_heads)
+        unturned = self._heads("k", behind_q, self.kv_heads, roles.K_NORM if block.wide_norm else None)
         k = self._positioned("k", unturned, roles.K_NORM)
         v = unturned if block.values == "keys" else self._heads("v", behind_q + self.kv_heads, self.kv_heads)
         if block.unit_values:
@@ -216,11 +222,23 @@ class _Mixed:
             name, q, keys, values, part.slots, block.window, sinks, masks, block.scale, besides=besides
         )
 
-    def _heads(self, name: str, first: int, count: int) -> Ref:
+    def _heads(self, name: str, first: int, count: int, norm: roles.Role | None = None) -> Ref:
         batch, tokens, _ = self.qkv.shape
         begin, end = first * self.head_dim, (first + count) * self.head_dim
         flat = self.part.builder.slice(f"{self.here}.{name}_flat", self.qkv, begin, end)
+        if norm is not None:
+            flat = self._normed_row(name, flat, norm)
         return self.part.builder.reshape(f"{self.here}.{name}_heads", flat, (batch, tokens, count, self.head_dim))
+
+    def _normed_row(self, name: str, flat: Ref, norm: roles.Role) -> Ref:
+        """This device's heads, normalised together with those of all others."""
+        part, width = self.part, flat.shape[-1]
+        rank, count = part.shard.rank, part.shard.ndevice
+        if count == 1:
+            return part.norm(f"{self.here}.{name}_norm", flat, norm, self.layer)
+        row = part.builder.all_gather(f"{self.here}.{name}_row", flat, rank * width, count * width)
+        normed = part.norm(f"{self.here}.{name}_norm", row, norm, self.layer)
+        return part.builder.slice(f"{self.here}.{name}_own", normed, rank * width, (rank + 1) * width)
 
     def _positioned(self, name: str, x: Ref, norm: roles.Role) -> Ref:
         """Normalised and rotated, in either order."""

@@ -155,9 +155,13 @@ class Reference:
     def _attention(self, x: Array, block: Attention, layer: int, start: int, cache: ReferenceCache) -> Array:
         config = self.config
         normed = self._of_hidden(x, roles.ATTENTION_NORM, layer) if block.in_norm else x
-        heads = self._linear(normed, roles.QKV, layer, roles.QKV_BIAS).reshape(len(x), -1, config.head_dim)
+        flat = self._linear(normed, roles.QKV, layer, roles.QKV_BIAS)
         count = block.heads or config.num_heads
-        q, k, v = np.split(heads, [count, count + config.num_kv_heads], axis=1)
+        ends = np.array([count, count + config.num_kv_heads]) * config.head_dim
+        q, k, v = np.split(flat, ends, axis=1)
+        if block.wide_norm:
+            q, k = self._rms_norm(q, roles.Q_NORM, layer), self._rms_norm(k, roles.K_NORM, layer)
+        q, k, v = (each.reshape(len(x), -1, config.head_dim) for each in (q, k, v))
         if block.late_norm:
             q, k = self._rope(q, start, block), self._rope(k, start, block)
         if block.qk_norm:

@@ -89,6 +89,21 @@ WINDOWS = {
     "mistral, two tokens": {"sliding_window": 2},
     "mistral, longer than a block": {"sliding_window": 270, "num_attention_heads": 2, "head_dim": 128},
     "mixtral, all layers": {"sliding_window": 33, "num_experts_per_tok": 3},
+    "olmo3, three layers, each with RoPE of its kind": {
+        "num_hidden_layers": 3,
+        "sliding_window": 40,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn",
+                "rope_theta": 5e5,
+                "factor": 8.0,
+                "original_max_position_embeddings": 64,
+                "attention_factor": 1.2,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    },
     "phi3, all layers, the short factors": {
         "sliding_window": 40,
         "original_max_position_embeddings": 512,

@@ -130,6 +130,18 @@ POSITIONS = {"original_max_position_embeddings": 512}
 LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
+def test_older_files_of_olmo3_scale_rope_where_there_is_no_window() -> None:
+    raw = dict(FAMILIES["olmo3"].tiny_config)
+    theta, scaling = raw.pop("rope_theta"), {**YARN, **POSITIONS, "rope_theta": 3e5}
+    older = {key: value for key, value in scaling.items() if key != "rope_theta"}
+    new = {"full_attention": scaling, "sliding_attention": {"rope_type": "default", "rope_theta": 3e5}}
+    got = read_config({**raw, "rope_theta": 3e5, "rope_scaling": older})
+    assert got == read_config({**raw, "rope_parameters": new})
+    usual = read_config(raw)
+    assert usual.local_rope is not None
+    assert (usual.rope_theta, usual.local_rope.theta) == (theta, theta)
+
+
 @pytest.mark.oracle
 @pytest.mark.parametrize(
     "changes",
@@ -158,7 +170,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         raw["mlp_bias"] = raw.get("attention_bias", False)
     if family == "exaone4" and changes.get("sliding_window", 1) is None:  # transformers divides by none
         raw["layer_types"] = ["full_attention"] * 2
-    if family == "laguna":  # RoPE by kind of layers alone, and a window in any file
+    if family in ("laguna", "olmo3"):  # RoPE by kind of layers alone, and a window in any file
         raw |= {"layer_types": [*LAYER_KINDS]}
         scaled = raw.pop("rope_scaling", None) or raw.get("rope_parameters")
         if scaled:
@@ -177,7 +189,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         assert value == getattr(want, flag), flag
     assert got.head_dim == (getattr(want, "head_dim", None) or want.hidden_size // want.num_attention_heads)
     rope = want.rope_parameters
-    if family == "laguna":
+    if family in ("laguna", "olmo3"):
         rope, local = (rope[kind] for kind in LAYER_KINDS)
         assert got.local_rope is not None
         assert (got.local_rope.theta, got.local_rope.scaling["rope_type"]) == (local["rope_theta"], local["rope_type"])
