@@ -104,8 +104,8 @@ def fitting(checkpoint: Path, options: Mapping[str, Any], draft: Path | None = N
                 lacks.add("verify_length")
         if draft is not None and assistant_family(draft) is not None:
             lacks.update(NOT_WITH_ASSISTANT)
-    except CompileError:  # compiling it says what is wrong
-        return dict(options)
+    except CompileError:  # compiling it says what is wrong, without options that exclude each other
+        lacks = set() if draft is None else {"mtp"}
     if draft is not None or "mtp" not in lacks:
         lacks.add("verify_length")
     return {name: value for name, value in options.items() if name not in lacks}

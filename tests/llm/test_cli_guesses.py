@@ -84,6 +84,14 @@ def test_what_cannot_guess_is_one_line(capfd, words, message):
     assert re.search(message, line)
 
 
+@pytest.mark.parametrize("speculate", ["draft", "lookup", "auto"])
+def test_what_is_wrong_with_a_checkpoint_is_said_whatever_guesses(capfd, tmp_path, speculate):
+    (tmp_path / "config.json").write_text("[")
+    for words in ([tmp_path, "--speculate", speculate], [*ASK, "--draft", tmp_path]):
+        assert main(["generate", *map(str, words), "--prompt", "a"]) == 2
+        assert f"{tmp_path / 'config.json'}" in capfd.readouterr().err.splitlines()[-1]
+
+
 def test_a_package_has_its_draft_already(capfd, cache):
     in_process(capfd, *ASK, "--chat", "--prompt", QUESTION)
     package = next(path for path in cache.iterdir() if path.is_dir())
