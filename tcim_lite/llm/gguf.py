@@ -8,9 +8,9 @@ columns and a code of the dtype, each uint32.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .. import hmm
 from ..hmm.payload import TemporaryFile
 from .json_object import read_object
-from .package import Package
+from .package import HIDDEN_STATES, Package
 from .text_file import read_text
 
 if TYPE_CHECKING:
@@ -46,19 +46,22 @@ def pack(package: Package, path: Path) -> dict[str, int]:
     _check_place(package, path)
     graphs = {name: _self_contained(getattr(package, attribute)) for name, attribute in _GRAPHS.items()}
     prefill = graphs["prefill.hmm"]
-    config = read_object(package.tokenizer_folder / "config.json", _MOST_BYTES)
+    model_type, layers = _read_config(package.tokenizer_folder / "config.json")
     from gguf import MODEL_ARCH_NAMES, GGUFWriter
 
-    writer = GGUFWriter(None, _architecture(str(config.get("model_type", "")), MODEL_ARCH_NAMES.values()))
+    writer = GGUFWriter(None, _architecture(model_type, MODEL_ARCH_NAMES.values()))
     writer.add_name(package.name)
-    _add_sizes(writer, config, prefill)
+    _add_sizes(writer, layers, prefill)
     writer.add_custom_alignment(_ALIGNMENT)
     writer.add_bool("is_hmm", True)
     writer.add_string("target", prefill.target)
     writer.add_uint32("core_num", prefill.ncore)
     assets = {"quant_embedding.bin": _embedding(package, prefill.graphs[0])}
     assets |= {name: np.memmap(getattr(package, attribute), np.int8, "r") for name, attribute in _GRAPHS.items()}
-    assets |= _host_files(package.tokenizer_folder)
+    files = _host_files(package.tokenizer_folder)
+    if taken := sorted(assets.keys() & files):
+        raise ValueError(f"{package.tokenizer_folder} has a file {taken[0]}, a name that such a file has of its own")
+    assets |= files
     for name, content in assets.items():
         writer.add_tensor(name, content)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,8 +80,10 @@ def pack(package: Package, path: Path) -> dict[str, int]:
 
 
 def _embedding(package: Package, prefill: hmm.Graph) -> _Bytes:
-    rows, logits = (prefill.values[ports[0]] for ports in (prefill.inputs, prefill.outputs))
-    table = package.embedding(rows.shape[-1], logits.shape[-1])
+    rows, last = (prefill.values[ports[0]] for ports in (prefill.inputs, prefill.outputs))
+    is_headless = last.name == HIDDEN_STATES
+    count = package.table_rows(rows.shape[-1], rows.dtype) if is_headless else last.shape[-1]
+    table = package.embedding(rows.shape[-1], count)
     if not isinstance(table, np.ndarray) or table.dtype != np.float16:
         raise ValueError(
             f"the embedding of {package.name} in {package.folder} is not one table in float16, the only kind whose "
@@ -134,11 +139,21 @@ def _letters(name: str) -> str:
     return name.replace("_", "").replace("-", "")
 
 
-def _add_sizes(writer: GGUFWriter, config: Mapping[str, Any], prefill: hmm.Container) -> None:
-    """The sizes by which programs on llama.cpp name caches and take rows of the embedding."""
-    language = config.get("text_config", config)
+def _read_config(path: Path) -> tuple[str, int | None]:
+    """The model type and the number of layers, where the file says them."""
+    config = read_object(path, _MOST_BYTES)
+    model_type, language = config.get("model_type", ""), config.get("text_config", config)
+    if not isinstance(model_type, str) or not model_type.isprintable():
+        raise ValueError(f"{path}: model_type is {model_type!r:.80}; expected a name")
     layers = language.get("num_hidden_layers") if isinstance(language, dict) else None
-    if isinstance(layers, int):
+    if layers is not None and (isinstance(layers, bool) or not isinstance(layers, int) or not 0 < layers < 1 << 32):
+        raise ValueError(f"{path}: num_hidden_layers is {layers!r:.80}; expected a positive whole number")
+    return model_type, layers
+
+
+def _add_sizes(writer: GGUFWriter, layers: int | None, prefill: hmm.Container) -> None:
+    """The sizes by which programs on llama.cpp name caches and take rows of the embedding."""
+    if layers is not None:
         writer.add_block_count(layers)
     graph = prefill.graphs[0]
     writer.add_embedding_length(graph.values[graph.inputs[0]].shape[-1])

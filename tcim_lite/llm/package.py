@@ -127,7 +127,7 @@ class Package:
         rows = first.get_input_info(first.get_input_name(0))
         hidden_size, name = rows.shape[-1], last.get_output_name(0)
         if name == HIDDEN_STATES:  # which do not say how many tokens there are
-            vocab_size = self._table().stat().st_size // (hidden_size * np.dtype(rows.dtype).itemsize)
+            vocab_size = self.table_rows(hidden_size, rows.dtype)
         else:
             vocab_size = last.get_output_info(name).shape[-1]
         return self.embedding(hidden_size, vocab_size)
@@ -175,6 +175,14 @@ class Package:
         """Ids that end an answer: those of `generation_defaults`, and the tokenizer's own end token."""
         own = tokenizer.eos_token_id
         return self.generation_defaults.stop_tokens | (frozenset() if own is None else {own})
+
+    def table_rows(self, hidden_size: int, dtype: str) -> int:
+        """How many tokens the embedding table has, by the size of its file.
+
+        Raises:
+            FileNotFoundError: As `embedding`.
+        """
+        return self._table().stat().st_size // (hidden_size * np.dtype(dtype).itemsize)
 
     def embedding(self, hidden_size: int, vocab_size: int) -> np.ndarray:
         """The embedding table, mapped and read-only: [vocab_size, hidden_size], float16 (float32 in a float32 package).

@@ -206,3 +206,33 @@ def test_a_damaged_tokenizer_is_named(packed, tmp_path, capsys, name, content, m
     assert main(["pack", str(package), "-o", str(tmp_path / "model.gguf")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "model.gguf").exists()
+
+
+def test_a_package_without_a_head_has_its_whole_table(tmp_path):
+    options = {"quant": "w8a8h1_sefp", "self_contained": True, "hidden_states": -1}
+    package = compile_package(DEMO_CHECKPOINT, tmp_path / "package", **options)
+    assert main(["pack", str(package.folder), "-o", str(tmp_path / "model.gguf")]) == 0
+    (table,) = [t for t in gguf.GGUFReader(tmp_path / "model.gguf").tensors if t.name == "quant_embedding.bin"]
+    assert table.data.tobytes()[16:] == (package.folder / "hmquant" / "quant_embedding.bin").read_bytes()
+    assert struct.unpack("<II", table.data.tobytes()[4:12]) == (1536, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", '{"num_hidden_layers": -1}', "num_hidden_layers is -1; expected a positive whole number"),
+        ("config.json", '{"num_hidden_layers": 4294967296}', "num_hidden_layers is 4294967296; expected"),
+        ("config.json", '{"text_config": {"num_hidden_layers": true}}', "num_hidden_layers is True; expected"),
+        ("config.json", '{"model_type": null}', "model_type is None; expected a name"),
+        ("config.json", '{"model_type": "\\ud800"}', "model_type is '\\ud800'; expected a name"),
+        ("prefill.hmm", "x", "has a file prefill.hmm, a name that"),
+    ],
+)
+def test_odd_files_beside_the_tokenizer_are_refused(packed, tmp_path, capsys, name, content, message):
+    folder = shutil.copytree(packed[0].folder, tmp_path / "package", symlinks=False)
+    file = Package.open(folder).tokenizer_folder / name
+    file.unlink(missing_ok=True)
+    file.write_text(content)
+    assert main(["pack", str(folder), "-o", str(tmp_path / "model.gguf")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "model.gguf").exists()
