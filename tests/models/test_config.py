@@ -152,7 +152,7 @@ def test_older_files_of_olmo3_scale_rope_where_there_is_no_window() -> None:
         {"rope_parameters": None, "rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
         {"rope_parameters": YARN},
         {"rope_scaling": YARN, "max_position_embeddings": 512},
-        {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1},
+        {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 3, "num_hidden_layers": 4},
         {"sliding_window": None},
         {"attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 6},
     ],
@@ -171,7 +171,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     if family == "exaone4" and changes.get("sliding_window", 1) is None:  # transformers divides by none
         raw["layer_types"] = ["full_attention"] * 2
     if family in ("laguna", "olmo3"):  # RoPE by kind of layers alone, and a window in any file
-        raw |= {"layer_types": [*LAYER_KINDS]}
+        raw |= {"layer_types": [*LAYER_KINDS] * (raw["num_hidden_layers"] // 2)}
         scaled = raw.pop("rope_scaling", None) or raw.get("rope_parameters")
         if scaled:
             raw["rope_parameters"] = {kind: {**YARN, **POSITIONS} for kind in LAYER_KINDS}
@@ -201,5 +201,5 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     # A model that has no window ignores the key.
     window = want.sliding_window if hasattr(type(want), "sliding_window") else None
     assert got.windows == tuple(
-        window if kind == "sliding_attention" else None for kind in types or ["sliding_attention"] * 2
+        window if kind == "sliding_attention" else None for kind in types or ["sliding_attention"] * got.num_layers
     )

@@ -98,6 +98,12 @@ def test_a_part_of_a_checkpoint_names_the_whole(model_type: str, architecture: s
         read_config(config)
 
 
+@pytest.mark.parametrize(("qkv", "others"), [(True, False), (False, True)])
+def test_biases_of_internlm3_are_on_q_k_v_or_on_all_other_linears(qkv: bool, others: bool) -> None:
+    attention, mlp = read_config({**FAMILIES["internlm3"].tiny_config, "qkv_bias": qkv, "bias": others}).blocks(0)
+    assert (attention.qkv_bias, attention.out_bias, mlp.bias) == (qkv, others, others)
+
+
 def test_the_window_of_old_mistral_files_is_4096() -> None:
     old = {key: value for key, value in FAMILIES["mistral"].tiny_config.items() if key != "sliding_window"}
     assert read_config(old).windows == (4096, 4096)
