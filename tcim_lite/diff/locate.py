@@ -81,7 +81,7 @@ class Walk:
         right, other = self.report.right, self.report.other
         loras = [{name for name in dump.steps[step].tensors if is_lora(name)} for dump in (right, other)]
         if name := next(iter(sorted(loras[0] ^ loras[1])), None):  # graphs with a LoRA also compute rows of padding
-            raise ArgumentError(f"only one of both takes a LoRA as input {name}; compare packages of the same --lora")
+            raise ArgumentError(f"only one package has the input {name} of a LoRA; compile both with the same --lora")
         points = []
         for name, (kind, _) in other.steps[step].tensors.items():
             if name not in right.steps[step].tensors:

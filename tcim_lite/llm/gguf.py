@@ -60,7 +60,9 @@ def pack(package: Package, path: Path) -> dict[str, int]:
     assets |= {name: np.memmap(getattr(package, attribute), np.int8, "r") for name, attribute in _GRAPHS.items()}
     files = _host_files(package.tokenizer_folder)
     if taken := sorted(assets.keys() & files):
-        raise ValueError(f"{package.tokenizer_folder} has a file {taken[0]}, a name that such a file has of its own")
+        raise ValueError(
+            f"{package.tokenizer_folder} has a file {taken[0]}, a name that packed files use themselves; rename it"
+        )
     assets |= files
     for name, content in assets.items():
         writer.add_tensor(name, content)

@@ -210,7 +210,7 @@ def test_a_comparison_with_the_package_of_the_base_is_refused(tuned, tmp_path, c
     plain, package = (tuned("float32", name).folder for name in (None, "first"))
     for one, other in ((plain, package), (package, plain)):
         assert main(["diff", str(one), str(other), "--tokens", "1,2,3", "--steps", "1", "-o", str(tmp_path)]) != 0
-        assert "only one of both takes a LoRA as input lora_bundle_pipelined_te_layers_0_" in capsys.readouterr().err
+        assert "only one package has the input lora_bundle_pipelined_te_layers_0_" in capsys.readouterr().err
 
 
 def test_names_do_not_look_like_those_of_caches(tuned):
