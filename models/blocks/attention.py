@@ -30,6 +30,7 @@ class Attention:
         window: Tokens that each token sees, the last of them itself; None for all before it.
         rotated: q and k are rotated by their positions; otherwise their order is known from what each sees alone.
         scale: Of the scores; None for 1 / sqrt(head_dim).
+        grows: q is multiplied by a factor that grows with its position, `llama_4_scaling_beta`.
         local_rope: The rotation is that of `ModelConfig.local_rope`.
         in_norm: Rows are normalised before the projections.
         out_norm: What the output projection gives is normalised before the residual add.
@@ -55,6 +56,7 @@ class Attention:
     scale: float | None = None
     sinks: bool = False
     gated: bool = False
+    grows: bool = False
     local_rope: bool = False
     in_norm: bool = True
     out_norm: bool = False
@@ -65,6 +67,12 @@ class Attention:
     unit_values: bool = False
     values: Literal["own", "keys", "shared"] = "own"
     source: int | None = None
+
+    def tables(self, which: str) -> tuple[str, str]:
+        """Names of the tables that rotate `q` or `k`."""
+        if self.grows and which == "q":
+            return roles.QUERY_COS, roles.QUERY_SIN
+        return (roles.LOCAL_COS, roles.LOCAL_SIN) if self.local_rope else (roles.ROPE_COS, roles.ROPE_SIN)
 
     @property
     def has_cache(self) -> bool:
@@ -254,7 +262,7 @@ class _Mixed:
         block, part = self.block, self.part
         if part.tables is not None:
             return part.builder.rope_by_rows(f"{self.here}.{name}", x, *part.tables)
-        cos, sin = (roles.LOCAL_COS, roles.LOCAL_SIN) if block.local_rope else (roles.ROPE_COS, roles.ROPE_SIN)
+        cos, sin = block.tables(name)
         return part.builder.rope(f"{self.here}.{name}", x, cos, sin, part.slots)
 
     def _cached(self, which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
@@ -263,10 +271,13 @@ class _Mixed:
         return self.part.builder.kv_cache(names, new, caches, slots)
 
 
+def attention_blocks(config: ModelConfig) -> list[Attention]:
+    """Returns those of all layers."""
+    blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
+    return [block for block in blocks if isinstance(block, Attention)]
+
+
 def unit_norms(config: ModelConfig) -> set[int]:
     """Returns the lengths of norms without a weight of their own."""
-    blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
-    heads = {
-        block.head_dim or config.head_dim for block in blocks if isinstance(block, Attention) and block.unit_values
-    }
+    heads = {block.head_dim or config.head_dim for block in attention_blocks(config) if block.unit_values}
     return heads if config.condition_size is None else heads | {config.hidden_size}

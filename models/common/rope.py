@@ -57,6 +57,14 @@ def rope_table(
     return RopeTable(cos=np.cos(wide).astype(_F32) * _F32(factor), sin=np.sin(wide).astype(_F32) * _F32(factor))
 
 
+def grown(table: RopeTable, scaling: Mapping[str, Any]) -> RopeTable:
+    """Returns the table that also multiplies what it rotates, by 1 + b log(1 + n) in the n-th original context."""
+    beta, original = _number(scaling, "llama_4_scaling_beta"), _number(scaling, "original_max_position_embeddings")
+    contexts = np.floor(np.arange(len(table.cos)) / original)
+    factors = (1 + beta * np.log1p(contexts)).astype(_F32)[:, None]
+    return RopeTable(cos=table.cos * factors, sin=table.sin * factors)
+
+
 def inverse_frequencies(
     *, head_dim: int, theta: float, scaling: Mapping[str, Any], max_position_embeddings: int, context_length: int
 ) -> tuple[NDArray[np.float32], float]:

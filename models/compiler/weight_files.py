@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
 from ..blocks import DeltaNet
-from ..blocks.attention import unit_norms
+from ..blocks.attention import attention_blocks, unit_norms
 from ..common.embedding import write_embedding_bin, write_embedding_pt
 from ..common.package import EMBEDDING_SUFFIXES
 from ..common.progress import Progress
-from ..common.rope import rope_table
+from ..common.rope import grown, rope_table
 from ..model_config import ModelConfig
 from ..weights.matrix import Scaled, Stacked
 from ..weights.pack_stream import row_chunks, to_fp16
@@ -33,6 +33,8 @@ from ..weights.roles import (
     LOCAL_SIN,
     LOGIT_CAP,
     ONE,
+    QUERY_COS,
+    QUERY_SIN,
     ROPE_COLUMNS,
     ROPE_COS,
     ROPE_SIN,
@@ -108,6 +110,10 @@ def rope_tables(config: ModelConfig, context: int) -> Iterator[tuple[str, NDArra
         )
         yield cos, table.cos
         yield sin, table.sin
+        if cos == ROPE_COS and any(block.grows for block in attention_blocks(config)):
+            larger = grown(table, scaling)
+            yield QUERY_COS, larger.cos
+            yield QUERY_SIN, larger.sin
 
 
 def write_encoder_weights(

@@ -163,11 +163,11 @@ class Reference:
             q, k = self._rms_norm(q, roles.Q_NORM, layer), self._rms_norm(k, roles.K_NORM, layer)
         q, k, v = (each.reshape(len(x), -1, config.head_dim) for each in (q, k, v))
         if block.late_norm:
-            q, k = self._rope(q, start, block), self._rope(k, start, block)
+            q, k = self._rope(q, start, block.tables("q")), self._rope(k, start, block.tables("k"))
         if block.qk_norm:
             q, k = self._rms_norm(q, roles.Q_NORM, layer), self._rms_norm(k, roles.K_NORM, layer)
         if block.rotated and not block.late_norm:
-            q, k = self._rope(q, start, block), self._rope(k, start, block)
+            q, k = self._rope(q, start, block.tables("q")), self._rope(k, start, block.tables("k"))
         if layer == len(cache.keys):
             cache.keys.append(k)
             cache.values.append(v)
@@ -217,8 +217,7 @@ class Reference:
         factor = _F32(1) / np.sqrt(mean + _F32(self.config.rms_norm_eps * of_epsilon))
         return self._round(wide * factor[..., None] * self._vectors[role.name_of(layer)])
 
-    def _rope(self, x: Array, start: int, block: Attention) -> Array:
-        tables = (roles.LOCAL_COS, roles.LOCAL_SIN) if block.local_rope else (roles.ROPE_COS, roles.ROPE_SIN)
+    def _rope(self, x: Array, start: int, tables: tuple[str, str]) -> Array:
         cos, sin = (self._vectors[name][start : start + len(x), None] for name in tables)
         half = cos.shape[-1]
         first, second = x[..., :half].astype(_F32), x[..., half : 2 * half].astype(_F32)

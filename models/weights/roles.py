@@ -121,6 +121,8 @@ LOCAL_COS, LOCAL_SIN = "rope.local.cos", "rope.local.sin"  # of layers with a wi
 LOGIT_CAP = "logit_cap"  # [1]
 ONE = "one"  # [1, 1, 1]
 
+QUERY_COS, QUERY_SIN = "rope.query.cos", "rope.query.sin"  # of q, where it grows with its position
+
 
 def ones(count: int) -> str:
     """Returns the name of the weight of a norm of so many elements that has none of its own."""

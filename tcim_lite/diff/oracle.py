@@ -130,8 +130,11 @@ def _rows_of(model: Any, tokens: Any) -> dict[str, Array]:
             if cache.shape[2] == tokens.shape[1]:  # a sliding window keeps the last rows only
                 keep(f"layers.{index}.attn.{which}_cache", cache.transpose(1, 2))
     _fold_factors(found, model.config.get_text_config())
+    grows = (model.config.get_text_config().rope_parameters or {}).get("llama_4_scaling_beta")
     for index in range(len(inner.layers)):
         _add_turned_queries(found, f"layers.{index}.attn")
+        if grows:  # behind the rotation, where no module is
+            found.pop(f"layers.{index}.attn.q", None)
         parts = [found.get(f"layers.{index}.attn.{each}_flat") for each in "qkv"]
         if all(part is not None for part in parts):
             found[f"layers.{index}.attn.qkv"] = np.concatenate([part for part in parts if part is not None], axis=-1)
