@@ -100,6 +100,13 @@ class _Keys:
             value = value.tolist()[0]
         return float(str(np.float32(value))) if isinstance(value, float) else value
 
+    def positive(self, key: str, default: float) -> float:
+        """A positive number."""
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise CheckpointError(f"{self._where}: {self._arch}.{key} is {value!r:.80}, expected a positive number")
+        return value
+
     def need(self, key: str) -> Any:
         if (value := self.get(key)) is None:
             raise CheckpointError(f"{self._where} has no key {self._arch}.{key}")
@@ -129,11 +136,13 @@ def config_json(
     assert family.gguf is not None
     keys = _Keys(metadata, family, where)
     hidden, heads = keys.need("embedding_length"), keys.need("attention.head_count")
-    if not all(isinstance(number, int) and number > 0 for number in (hidden, heads)):
+    if not _are_sizes(hidden, heads):
         raise CheckpointError(
             f"{where}: embedding_length={hidden!r} and attention.head_count={heads!r} must be positive"
         )
     head_dim = keys.get("attention.key_length", hidden // heads)
+    if not _are_sizes(head_dim):
+        raise CheckpointError(f"{where}: the keys of a head have {head_dim!r:.80} elements, expected a positive number")
     rotary_dim = _rotary_dim(keys, family, head_dim, where)
     config = {
         "architectures": [family.architecture],
@@ -175,6 +184,10 @@ def config_json(
     return config
 
 
+def _are_sizes(*numbers: Any) -> bool:
+    return all(isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in numbers)
+
+
 def _rotary_dim(keys: _Keys, family: Family, head_dim: int, where: str) -> int:
     """How many columns of a head RoPE rotates: all, or in some families an even part of them.
 
@@ -204,6 +217,7 @@ def _rope_scaling(keys: _Keys, usual: Mapping[str, Any], where: str) -> dict[str
     factor = keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 0.0))
     if kind == "none" or not factor:
         return None
+    factor = keys.positive("rope.scaling.factor", factor)
     if kind not in ("linear", "yarn"):
         raise CheckpointError(f"{where}: rope.scaling.type is {kind!r}, supported are none, linear and yarn")
     scaling: dict[str, Any] = {"rope_type": kind, "factor": factor}
@@ -216,7 +230,7 @@ def _rope_scaling(keys: _Keys, usual: Mapping[str, Any], where: str) -> dict[str
             if keys.get(f"rope.scaling.{theirs}"):
                 scaling[ours] = keys.get(f"rope.scaling.{theirs}")
         # Theirs multiplies the usual one, config.json's takes its place.
-        if (attention := keys.get("rope.scaling.attn_factor", 1.0)) != 1.0:
+        if (attention := keys.positive("rope.scaling.attn_factor", 1.0)) != 1.0:
             scaling["attention_factor"] = attention * (0.1 * math.log(factor) + 1.0)
     return scaling
 
@@ -243,7 +257,7 @@ def _factors_as_scaling(factors: NDArray[np.float32], config: Mapping[str, Any])
     for exponent in range(5, 21):
         rule: dict[str, Any] = {
             "rope_type": "llama3",
-            "factor": float(factors.max()),
+            "factor": float(factors.max(initial=0)),
             "low_freq_factor": 1.0,
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": 1 << exponent,
