@@ -202,6 +202,9 @@ def random_weights(model) -> None:
                 parameter.copy_(torch.randn_like(parameter) * 0.1)
             elif name.endswith("sinks"):
                 parameter.copy_(torch.randn_like(parameter))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.randn_like(buffer) * 0.1)
 
 
 def oracle_logits(model, tokens: list[int]) -> np.ndarray:

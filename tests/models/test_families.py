@@ -51,6 +51,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("llama", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; Llama is compiled with 'silu' only"),
         ("llama", {"mlp_bias": "yes"}, "mlp_bias must be true or false"),
         ("mistral", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported"),
+        ("glm4_moe", {"n_group": 8}, "n_group=8 is not supported; GLM-4 MoE is compiled with 1 only"),
         ("ministral3", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported; Ministral 3"),
         ("mistral", {"sliding_window": 0}, "sliding_window must be a positive integer, got 0"),
         ("qwen2", {"use_mrope": True}, "use_mrope=True"),
