@@ -47,6 +47,7 @@ start towers python3 -P tests/cuda/check_towers.py "$out"
 start speech python3 -P tests/cuda/check_speech.py "$out"
 start packages python3 -P tests/cuda/check_packages.py "$out"
 start assistant python3 -P tests/cuda/check_assistant.py "$out"
+start lora python3 -P tests/cuda/check_lora.py "$out"
 python3 -P tests/cuda/check_model.py "$out"
 for model in qwen3-w4a8h0_ssfp qwen3-w8a8h1_sefp qwen3-float16 qwen3_moe-w4a8h0_ssfp; do
   start diff_$model python3 -P -m tcim_lite diff "$out/model-$model" "$out/model-$model" --env-b TCIM_LITE_DEVICE=cuda \
