@@ -44,7 +44,7 @@ These tests take the families from the records:
 
 | what | tests |
 |---|---|
-| float32 graphs agree with transformers, also with odd sizes and windows | `llm/test_oracle.py` |
+| float32 graphs agree with transformers, also with odd sizes and windows | `llm/test_oracle*.py` |
 | splits, slots, instruction sets and threads change no bit | `llm/test_equivalence.py`, `llm/test_window.py` |
 | verify, all logits | `llm/test_verify.py` |
 | pipeline, several devices | `llm/test_pipeline.py`, `llm/test_tensor_parallel.py` |

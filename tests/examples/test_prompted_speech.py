@@ -24,7 +24,7 @@ from tcim_lite.cli import main
 sys.path.insert(0, str(Path(__file__).parent.parent / "llm"))
 import test_glm_asr
 import test_qwen3_asr
-from test_oracle import random_weights
+from oracle import random_weights
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT, FRAMES = 9, 400

@@ -14,8 +14,8 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
+from oracle import random_weights
 from safetensors.torch import save_file
-from test_oracle import random_weights
 from torch.nn import functional
 
 NAME, WIDTH, CHUNK, ROWS, HIDDEN = "funaudiochat-8b", 128, 16, 64, -65504.0

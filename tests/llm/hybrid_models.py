@@ -10,7 +10,7 @@ import pytest
 save_file = pytest.importorskip("safetensors.torch", reason="writes checkpoints").save_file
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
-from test_oracle import logit_bound
+from oracle import logit_bound
 
 from tcim_lite.llm import lanes_of
 from tcim_lite.models.families import FAMILIES

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracle import random_model, random_weights
 from safetensors.numpy import save_file
-from test_oracle import random_model, random_weights
 
 from tcim_lite.models.families import FAMILIES
 

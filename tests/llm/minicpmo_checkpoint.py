@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import transformers
 from minicpm import Resampler, Siglip
+from oracle import random_weights
 from safetensors.torch import save_file
-from test_oracle import random_weights
 from torch.nn import functional
 
 from tcim_lite.models.towers.minicpm import MINICPM_O_2_6

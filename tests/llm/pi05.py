@@ -11,8 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
+from oracle import random_weights
 from safetensors.torch import save_file
-from test_oracle import random_weights
 from torch.nn import functional
 
 LAYERS, HEADS, HEAD_DIM, VOCABULARY = 2, 8, 16, 331

@@ -6,7 +6,7 @@ from typing import Any
 
 import qwen3_tts_checkpoint
 import torch
-from test_oracle import random_weights
+from oracle import random_weights
 from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as omni
 
 from tcim_lite.models.families import FAMILIES

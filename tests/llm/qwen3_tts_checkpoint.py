@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 import transformers
+from oracle import random_weights
 from safetensors.torch import save_file
-from test_oracle import random_weights
 from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as omni
 
 GROUPS, TEXT_WIDTH, TEXT_TOKENS = 5, 192, 97

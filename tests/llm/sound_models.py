@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from llm_packages import LoadedPackage
+from oracle import assert_close, logit_bound
 from safetensors.torch import load_file, save_file
-from test_oracle import assert_close, logit_bound
 
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint

@@ -123,7 +123,7 @@ def test_a_package_against_transformers(demo_package, diff, tmp_path):
 def test_factors_of_granite_are_folded_on_the_side_of_transformers(diff, tmp_path):
     pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
     pytest.importorskip("transformers", reason="the oracle needs transformers")
-    from test_oracle import random_model
+    from oracle import random_model
 
     random_model({**FAMILIES["granite"].tiny}, "granite").save_pretrained(tmp_path / "hf")
     package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", **SIZES)

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
+from oracle import assert_close, logit_bound, random_weights
 from sound_models import QWEN_NAMES, rename_tensors
-from test_oracle import assert_close, logit_bound, random_weights
 from test_qwen3_asr import AUDIO, SIZES, TEXT, ports
 
 CLASSES = 47

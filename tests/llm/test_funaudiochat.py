@@ -16,7 +16,7 @@ pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers", reason="the oracle")
 from funaudiochat import CHUNK, CHUNKS, FRAMES, HIDDEN, NAME, QUANTS, ROWS, TEXT, WIDTH, Oracle, compiled, ports, run
-from test_oracle import assert_close, logit_bound
+from oracle import assert_close, logit_bound
 
 
 @pytest.fixture(scope="module")

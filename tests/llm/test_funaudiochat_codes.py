@@ -28,8 +28,8 @@ from funaudiochat import (
     ports,
     run,
 )
+from oracle import assert_close
 from safetensors.torch import load_file, save_file
-from test_oracle import assert_close
 from torch.nn import functional
 
 GROUP, CODES = AUDIO["group_size"], AUDIO["codebook_size"]

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from llm_packages import LoadedPackage, compile_package
-from test_oracle import assert_close, assert_float32_graphs_agree, logit_bound, oracle_logits, random_weights
+from oracle import assert_close, assert_float32_graphs_agree, logit_bound, oracle_logits, random_weights
 
 import tcim_lite.runtime as rt
 from tcim_lite.llm import run_graph

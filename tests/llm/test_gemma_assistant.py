@@ -8,8 +8,8 @@ import pytest
 from gemma_program import SHARED, WIDTH, WINDOW, C, P, Program, T, names
 from generate_command import in_process
 from llm_packages import DEMO_CHECKPOINT, compile_package
+from oracle import assert_close, random_weights
 from test_gemma import EXPERTS, GEMMA4, KEYS_ARE_VALUES, bound_of, random_gemma4
-from test_oracle import assert_close, random_weights
 
 from tcim_lite.llm.engine import Slots
 from tcim_lite.llm.engine.assistant import Assistant

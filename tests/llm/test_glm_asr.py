@@ -12,8 +12,8 @@ pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("transformers.models.glmasr", reason="the oracle has no GLM-ASR")
+from oracle import assert_close, random_weights
 from sound_models import check_language_model, check_refused, rename_tensors
-from test_oracle import assert_close, random_weights
 
 AUDIO = {
     "num_mel_bins": 20,

@@ -18,8 +18,8 @@ from tcim_lite.models.families import FAMILIES
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers", reason="the oracle")
+from oracle import assert_close, logit_bound, random_model
 from safetensors.torch import save_file
-from test_oracle import assert_close, logit_bound, random_model
 
 SIZES = {"prefill_length": 16, "context_length": 64, "hidden_states": -1}
 

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers", reason="the oracle")
 from engine_tools import run
 from hybrid_models import FAMILY, MODELS, bound_of, random_model, random_next, states_of, tokens_of
-from test_oracle import assert_close, oracle_logits
+from oracle import assert_close, oracle_logits
 
 from tcim_lite.cli import main
 from tcim_lite.llm import Sampler

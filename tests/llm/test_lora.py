@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 from engine_tools import run
 from hybrid_models import bound_of, random_model, tokens_of
+from oracle import assert_close, oracle_logits
 from safetensors.numpy import save_file
-from test_oracle import assert_close, oracle_logits
 
 import tcim_lite.runtime as tcim
 from tcim_lite.bench.modules import Modules

@@ -177,7 +177,7 @@ def test_odd_masks_are_those_of_transformers(tmp_path):
     """Holes, weights between 0 and hidden, and rows of the demo's own window mask that see themselves alone."""
     torch = pytest.importorskip("torch", reason="the oracle")
     pytest.importorskip("transformers", reason="the oracle")
-    from test_oracle import assert_close, logit_bound, random_model
+    from oracle import assert_close, logit_bound, random_model
 
     model = random_model(FAMILIES["gpt_oss"].tiny, "gpt_oss")
     model.save_pretrained(tmp_path / "hf")

@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 from minicpm import places_of, positions_of
 from minicpmo_checkpoint import AUDIO, CODES, HEADS, QUERIES, SPEECH, TEXT_TOKENS, TOWER, VOCABULARY, WIDTH, Oracle
-from test_oracle import assert_close, logit_bound
+from oracle import assert_close, logit_bound
 
 NAME, CHUNK, ROWS, PATCHES = "minicpmo-7b", 16, 64, 64
 # The bound of docs/numerics.md for float32; the others are those of the encoder of Qwen3-ASR.

@@ -1,7 +1,7 @@
 """Released checkpoints of Ministral 3 and Mistral Small: the language model inside them, against the whole model."""
 
 import pytest
-from test_oracle import assert_float32_graphs_agree, random_weights
+from oracle import assert_float32_graphs_agree, random_weights
 
 from tcim_lite.models.families import FAMILIES
 

@@ -125,7 +125,7 @@ def test_shares_count(tmp_path):
 def test_variants_agree_with_transformers(tmp_path, changes):
     transformers = pytest.importorskip("transformers", reason="oracle")
     pytest.importorskip("torch", reason="oracle")
-    from test_oracle import assert_float32_graphs_agree, random_model
+    from oracle import assert_float32_graphs_agree, random_model
 
     assert transformers
     assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES["qwen3_moe"].tiny, **changes}, "qwen3_moe"))

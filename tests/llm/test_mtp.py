@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers", reason="the oracle")
 from hybrid_models import bound_of, tokens_of
 from mtp_checkpoints import SIZES, checkpoint
-from test_oracle import assert_close
+from oracle import assert_close
 
 import tcim_lite.runtime as rt
 from tcim_lite import layers

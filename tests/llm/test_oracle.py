@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from llm_packages import DEMO_CHECKPOINT, WITHOUT_AXES, LoadedPackage, compile_package, encoded_prompts
+from oracle import assert_float32_graphs_agree, logit_bound, oracle_logits, random_model
 
 from tcim_lite.models.common.profiles import profile_for
 from tcim_lite.models.families import FAMILIES
@@ -13,13 +14,6 @@ torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install
 transformers = pytest.importorskip("transformers", reason="the oracle needs transformers")
 
 pytestmark = pytest.mark.oracle
-
-
-def logit_bound(config) -> float:
-    """Of float32 graphs, relative to the largest logit of the position: the formula of docs/numerics.md section 9."""
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    reductions = (config.hidden_size, config.intermediate_size, config.num_attention_heads * head_dim)
-    return 64 * 2**-24 * (max(reductions) * config.num_hidden_layers) ** 0.5
 
 
 SHAPES = {
@@ -77,158 +71,8 @@ CHANGES = {
         "head_dim": 44,
     },
 }
-LONG = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "short_factor": [1 + index / 64 for index in range(16)],
-    "long_factor": [1 + index / 4 for index in range(16)],
-}
-# Sliding windows, by family and a tag: in all layers, some, one of both kinds; shorter than a chunk and than a block.
-WINDOWS = {
-    "mistral, all layers": {"sliding_window": 100},
-    "mistral, two tokens": {"sliding_window": 2},
-    "mistral, longer than a block": {"sliding_window": 270, "num_attention_heads": 2, "head_dim": 128},
-    "mixtral, all layers": {"sliding_window": 33, "num_experts_per_tok": 3},
-    "olmo3, three layers, each with RoPE of its kind": {
-        "num_hidden_layers": 3,
-        "sliding_window": 40,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        "rope_parameters": {
-            "full_attention": {
-                "rope_type": "yarn",
-                "rope_theta": 5e5,
-                "factor": 8.0,
-                "original_max_position_embeddings": 64,
-                "attention_factor": 1.2,
-            },
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-        },
-    },
-    "phi3, all layers, the short factors": {
-        "sliding_window": 40,
-        "original_max_position_embeddings": 512,
-        "rope_parameters": LONG,
-    },
-    "phi3, the long factors": {"original_max_position_embeddings": 64, "rope_parameters": LONG},
-    "qwen2, the last layer": {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1},
-    "exaone4, none": {"sliding_window": None, "layer_types": ["full_attention"] * 2},
-    "exaone4, the last of three layers, no rotation in the others": {
-        "num_hidden_layers": 3,
-        "sliding_window": 40,
-        "layer_types": ["full_attention", "full_attention", "sliding_attention"],
-    },
-    "gpt_oss, three layers, values that are clamped": {
-        "num_hidden_layers": 3,
-        "sliding_window": 130,
-        "swiglu_limit": 0.5,
-        "attention_bias": False,
-    },
-    "gpt_oss, the last layer": {"sliding_window": 5, "layer_types": ["full_attention", "sliding_attention"]},
-    "laguna, gates of elements, biases, dense layers": {
-        "gating": "per-element",
-        "attention_bias": True,
-        "num_attention_heads_per_layer": None,
-        "mlp_layer_types": ["sparse", "dense"],
-        "layer_types": ["sliding_attention", "full_attention"],
-        "sliding_window": 130,
-    },
-    "laguna, three layers that differ": {
-        "num_hidden_layers": 3,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        "mlp_layer_types": ["sparse", "sparse", "dense"],
-        "num_attention_heads_per_layer": [2, 6, 8],
-        "sliding_window": 33,
-    },
-    "laguna, no window, what configs leave out": {
-        "gating": True,
-        "layer_types": None,
-        "mlp_layer_types": None,
-        "num_attention_heads_per_layer": None,
-        "rope_parameters": None,
-    },
-    "qwen2_moe, the first layer, experts in every other": {
-        "num_hidden_layers": 4,
-        "use_sliding_window": True,
-        "sliding_window": 40,
-        "max_window_layers": 2,
-        "decoder_sparse_step": 2,
-        "norm_topk_prob": True,
-        "qkv_bias": False,
-    },
-    "smollm3, layers without rotation": {
-        "num_hidden_layers": 4,
-        "no_rope_layers": [0, 1, 1, 0],
-        "use_sliding_window": True,
-        "sliding_window": 50,
-    },
-    "qwen3, the first layer": {
-        "use_sliding_window": True,
-        "sliding_window": 33,
-        "layer_types": ["sliding_attention", "full_attention"],
-    },
-}
-# Parts of heads that turn, as in Phi-4 mini.
-PARTS = {
-    "three quarters": {"partial_rotary_factor": 0.75, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
-    "a half, the long factors": {
-        "partial_rotary_factor": 0.5,
-        "original_max_position_embeddings": 64,
-        "rope_parameters": {**LONG, "short_factor": [1.0] * 8, "long_factor": [1 + index / 4 for index in range(8)]},
-    },
-}
-
-
 # Those that transformers has as language models of their own; MiniCPM-V 4.5 comes with its classes.
 IN_TRANSFORMERS = [name for name in WITHOUT_AXES if not FAMILIES[name].nested and name != "minicpmv"]
-
-
-def random_model(shape: dict, family: str = "qwen3"):
-    torch.manual_seed(5)
-    fixed = {"max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "initializer_range": 0.05, "eos_token_id": None}
-    config = transformers.AutoConfig.for_model(family, **fixed | shape)
-    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
-    model = transformers.AutoModelForCausalLM.from_config(config, **eager).float().eval()
-    random_weights(model)
-    return model
-
-
-def random_weights(model) -> None:
-    """What a new model has of ones and zeros is random too."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name:
-                parameter.add_(torch.randn_like(parameter) * 0.2)
-            elif name.endswith("bias"):
-                parameter.copy_(torch.randn_like(parameter) * 0.1)
-            elif name.endswith("sinks"):
-                parameter.copy_(torch.randn_like(parameter))
-        for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
-                buffer.copy_(torch.randn_like(buffer) * 0.1)
-
-
-def oracle_logits(model, tokens: list[int]) -> np.ndarray:
-    """[len(tokens), V] float32."""
-    with torch.no_grad():
-        return model(torch.tensor([tokens])).logits[0].float().numpy()
-
-
-def assert_close(got: np.ndarray, want: np.ndarray, bound: float, where: str) -> None:
-    error = np.abs(got - want).max() / np.abs(want).max()
-    assert error <= bound, f"{where}: relative error {error:.2e}, bound {bound:.2e}"
-
-
-def assert_float32_graphs_agree(tmp_path, model):
-    model.save_pretrained(tmp_path / "hf")
-    package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", prefill_length=32, context_length=320)
-    loaded, config = LoadedPackage(package), model.config.get_text_config()
-    tokens = np.random.default_rng(0).integers(0, config.vocab_size, 300).tolist()
-    want = oracle_logits(model, tokens)
-    bound = logit_bound(config)
-    for length in (1, 31, 32, 33, 100, 257):
-        assert_close(loaded.prefill(tokens[:length]), want[length - 1], bound, f"prefill of {length}")
-    for position in range(257, 300):
-        assert_close(loaded.decode(tokens[position], position), want[position], bound, f"decode at {position}")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -243,17 +87,6 @@ def test_every_family_agrees_with_transformers(tmp_path, family, change):
     if family == "helium":  # whose output projection is square in transformers
         shape["head_dim"] = shape["hidden_size"] // shape["num_attention_heads"]
     assert_float32_graphs_agree(tmp_path, random_model(shape, family))
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-def test_sliding_windows_agree_with_transformers(tmp_path, window):
-    family = window.split(",")[0]
-    assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **WINDOWS[window]}, family))
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_heads_of_phi3_that_turn_in_part_agree_with_transformers(tmp_path, part):
-    assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES["phi3"].tiny, **PARTS[part]}, "phi3"))
 
 
 @pytest.mark.parametrize(

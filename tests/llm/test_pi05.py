@@ -16,8 +16,8 @@ from tcim_lite.models.policies.pi05 import read_policy
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers", reason="the oracle")
+from oracle import assert_close, logit_bound
 from pi05 import ACTIONS, CHUNK, CONFIG, HEAD_DIM, LAYERS, SIDE, TEXT, VOCABULARY, Oracle
-from test_oracle import assert_close, logit_bound
 
 IMAGES, ROWS, HIDDEN = 2, 1024, -2.382e38  # one of the cameras is empty; what programs hide rows with
 PREFIX = IMAGES * (SIDE // 14) ** 2 + TEXT

@@ -127,7 +127,8 @@ def test_padding_rows_positions_influence_nothing(modules):
 def test_shifted_positions_are_those_of_transformers(tmp_path):
     torch = pytest.importorskip("torch", reason="the oracle")
     pytest.importorskip("transformers", reason="the oracle")
-    from test_oracle import SHAPES, assert_close, logit_bound, random_model
+    from oracle import assert_close, logit_bound, random_model
+    from test_oracle import SHAPES
 
     model = random_model(SHAPES["untied, 5 query heads on 1"])
     model.save_pretrained(tmp_path / "hf")

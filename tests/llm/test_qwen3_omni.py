@@ -12,9 +12,9 @@ from tcim_lite.llm import Package, load_pair
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers.models.qwen3_omni_moe", reason="the oracle has no Qwen3-Omni")
+from oracle import assert_close, logit_bound
 from qwen3_omni_checkpoint import GROUPS, PREDICTOR, TALKER, TEXT, random_omni
 from qwen3_omni_package import CHUNK, NAME, compiled, names, prompted, results
-from test_oracle import assert_close, logit_bound
 
 # The bound of docs/numerics.md for float32; of codes that of the encoder of Qwen3-ASR. In float16 all but the hidden
 # states behind experts are within half of this.

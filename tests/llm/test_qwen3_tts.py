@@ -18,8 +18,8 @@ pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("transformers.models.qwen3_omni_moe", reason="the oracle has no code predictor")
+from oracle import assert_close, logit_bound
 from qwen3_tts_checkpoint import GROUPS, PREDICTOR, TALKER, TEXT_TOKENS, TEXT_WIDTH, Oracle
-from test_oracle import assert_close, logit_bound
 
 NAME = "qwen3-tts-0.6b-customvoice"
 CHUNK, ROWS = 16, 64

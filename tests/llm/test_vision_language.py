@@ -12,7 +12,7 @@ from tcim_lite.llm import load_pair
 pytestmark = pytest.mark.oracle
 pytest.importorskip("transformers", reason="the oracle")
 
-from test_oracle import assert_close, logit_bound
+from oracle import assert_close, logit_bound
 from vision_language import MODELS, Prompt, random_model, run, with_images
 
 SIZES = {"prefill_length": 32, "context_length": 256}

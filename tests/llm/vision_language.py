@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_oracle import random_weights
+from oracle import random_weights
 
 from tcim_lite.llm import lanes_of
 from tcim_lite.llm.vision import patches_of

@@ -70,6 +70,6 @@ def sound(config) -> np.ndarray:
 
 
 def bound(config) -> float:
-    """Of float32 graphs, as in test_oracle.py; two norms and three sums more a layer are within its factor."""
+    """Of float32 graphs, as in oracle.py; two norms and three sums more a layer are within its factor."""
     widest = max(config.encoder_ffn_dim, config.decoder_ffn_dim, config.d_model)
     return 64 * 2**-24 * (widest * (config.encoder_layers + config.decoder_layers)) ** 0.5
