@@ -68,14 +68,13 @@ def prompt_end(tokenizer: Any, prompt: Sequence[int]) -> str:
 def with_channels(tokenizer: Any, prompt: list[int], params: SamplingParams) -> tuple[list[int], SamplingParams]:
     """Prompt and parameters for a model that writes channels: their tags are in the text, and with a grammar the reply
     begins in the channel of the answer. Those of other models are as given."""
-    from ..serve.channels import BEGIN_ANSWER, BEGIN_REPLY
+    from ..serve.channels import before_answer
     from ..serve.reply_forms import end_tags
 
     end = prompt_end(tokenizer, prompt)
     if end_tags(end) is None:
         return prompt, params
-    if params.structured is not None and end.endswith(BEGIN_REPLY):
-        tags = BEGIN_ANSWER.removeprefix(BEGIN_REPLY)
+    if params.structured is not None and (tags := before_answer(end)):
         prompt = [*prompt, *tokenizer(tags, add_special_tokens=False)["input_ids"]]
     return prompt, replace(params, skip_special_tokens=False)
 

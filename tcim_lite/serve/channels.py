@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from .reply_parts import Parts, Splitter
+from .reply_parts import Parts, Splitter, cut_before_tag
 from .tool_calls import CallPart
 
 # A prompt ends with the first; behind the second is what the model says to the user.
-BEGIN_REPLY = "<|start|>assistant"
-BEGIN_ANSWER = f"{BEGIN_REPLY}<|channel|>final<|message|>"
+BEGIN_REPLY, _TO_USER = "<|start|>assistant", "<|channel|>final<|message|>"
+BEGIN_ANSWER = BEGIN_REPLY + _TO_USER
 # Tokens after which the model does nothing more: it has answered, or waits for a tool.
 END_REPLY = ("<|return|>", "<|call|>")
 
@@ -25,10 +25,9 @@ def has_channels(prompt: str) -> bool:
     return prompt.endswith((BEGIN_REPLY, BEGIN_ANSWER))
 
 
-def cut_before_tag(text: str, tags: tuple[str, ...]) -> int:
-    """Where that of a text begins which may be the beginning of a tag; its length if nothing is."""
-    at = text.rfind("<")
-    return at if at >= 0 and any(tag.startswith(text[at:]) for tag in tags) else len(text)
+def before_answer(prompt: str) -> str:
+    """What has to follow a prompt so that the reply is what the model says to the user; nothing without channels."""
+    return _TO_USER if prompt.endswith(BEGIN_REPLY) else ""
 
 
 class ChannelParts(Splitter):

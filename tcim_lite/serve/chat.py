@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..llm.engine import Event, SamplingParams
-from .channels import BEGIN_ANSWER, BEGIN_REPLY
+from .channels import before_answer
 from .chat_template import ChatTemplate, TemplateError
 from .errors import ApiError
 from .logprobs import chat_logprobs
@@ -118,7 +118,7 @@ def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: Sam
             param="add_generation_prompt",
         )
     text = prompt_text(template, request.messages, tools, variables, begins_reply=begins_reply, goes_on=goes_on)
-    return text.removesuffix(BEGIN_REPLY) + BEGIN_ANSWER if params.structured and text.endswith(BEGIN_REPLY) else text
+    return text + before_answer(text) if params.structured else text
 
 
 def params_for(prompt: str, params: SamplingParams, vocabulary: Vocabulary) -> SamplingParams:

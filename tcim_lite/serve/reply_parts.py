@@ -34,6 +34,15 @@ class Parts:
         self.calls[-1].arguments += text
 
 
+def cut_before_tag(text: str, tags: tuple[str, ...]) -> int:
+    """Where that of a text begins which may be the beginning of a tag; its length if nothing is.
+
+    Tags begin with "<", and have no other.
+    """
+    at = text.rfind("<")
+    return at if at >= 0 and any(tag.startswith(text[at:]) for tag in tags) else len(text)
+
+
 class Splitter(abc.ABC):
     """Text of a reply in, parts out. A tag is recognised wherever its letters lie among pieces."""
 
@@ -55,6 +64,13 @@ class Splitter(abc.ABC):
     @abc.abstractmethod
     def _step(self, parts: Parts) -> bool:
         """Goes on by a state; False when more text is needed."""
+
+    def _until(self, tag: str) -> tuple[str, bool]:
+        """Takes what is before `tag`, and the tag; without it, all that cannot be its beginning."""
+        before, found, after = self._held.partition(tag)
+        cut = len(before) if found else cut_before_tag(before, (tag,))
+        self._held = after if found else before[cut:]
+        return before[:cut], bool(found)
 
 
 class ReplyParts(Splitter):
@@ -194,16 +210,6 @@ class ReplyParts(Splitter):
         found = self._until(END_CALL)[1]
         self._state = "gap" if found else "called"
         return found
-
-    def _until(self, tag: str) -> tuple[str, bool]:
-        """Takes what is before `tag`, and the tag; without it, all that cannot be its beginning."""
-        before, found, after = self._held.partition(tag)
-        if found:
-            self._held = after
-            return before, True
-        kept = next((n for n in range(min(len(before), len(tag) - 1), 0, -1) if before.endswith(tag[:n])), 0)
-        self._held = before[len(before) - kept :]
-        return before[: len(before) - kept], False
 
 
 class ForcedCall:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 
-from .channels import cut_before_tag
-from .reply_parts import Parts, Splitter
+from .reply_parts import Parts, Splitter, cut_before_tag
 from .tool_calls import CallPart, as_json
 
 # A prompt ends with the first, or with the second where there is to be no thought.
 _BEGIN_REPLY, _NO_THOUGHT = "<|turn>model\n", "<|turn>model\n<|channel>thought\n<channel|>"
 END_REPLY = ("<|tool_response>",)  # what a tool gives is not the model's
 
-_BEGINS, _ENDS = ("<|channel>", "<|tool_call>"), {"thought": "<channel|>", "call": "<tool_call|>"}
+_BEGINS, _END_THOUGHT, _END_CALL = ("<|channel>", "<|tool_call>"), "<channel|>", "<tool_call|>"
 _TAG = re.compile(r"<\|(?:channel|tool_call)>")
 _CALL = re.compile(r"\s*call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
 _QUOTE = '<|"|>'
@@ -69,15 +68,13 @@ class TurnParts(Splitter):
         return bool(found)
 
     def _thought(self, parts: Parts) -> bool:
-        before, found, after = self._held.partition(_ENDS["thought"])
-        cut = len(before) if found else cut_before_tag(before, (_ENDS["thought"],))
-        parts.reasoning += before[:cut]
-        self._held = after if found else before[cut:]
+        before, found = self._until(_END_THOUGHT)
+        parts.reasoning += before
         self._state = "content" if found else "thought"
-        return bool(found)
+        return found
 
     def _call(self, parts: Parts) -> bool:
-        inside, found, after = self._held.partition(_ENDS["call"])
+        inside, found, after = self._held.partition(_END_CALL)
         if not found:
             return False
         call = _CALL.fullmatch(inside)
