@@ -183,6 +183,23 @@ def test_the_command_prints_a_report_or_json(tmp_path, model, capfd):
 
 
 @pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        (["--", "a", "-b"], ["a", "-b"]),  # as other commands that start programs have it
+        (["a", "--", "-b"], ["a", "--", "-b"]),
+        (["--", "--", "a"], ["--", "a"]),
+        (["--json", "--"], ["--json", "--"]),
+        (["--"], []),
+    ],
+)
+def test_arguments_of_the_program_may_follow_two_dashes(tmp_path, capfd, given, passed):
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nprint(sys.argv[1:])\n")
+    assert main(["port-check", str(program), "--run", *given]) == 0
+    assert capfd.readouterr().out.startswith(f"{passed}\n")
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ([], "give a PATH"),
