@@ -32,13 +32,24 @@ class NamedIntEnum(enum.IntEnum):
 
 @chosen("10", "values other than OK are the emulator's", "Status")
 class Status(NamedIntEnum):
-    """Result of a call. Members are appended, never renumbered."""
+    """Result of a call. Members are appended, never renumbered; nothing here returns those after UNSUPPORTED."""
 
     ERR_UNDEFINED = -1
     OK = 0
     UNINITIALIZED = 1
     INVALID_ARGUMENT = 2
     UNSUPPORTED = 3
+    OUT_OF_RANGE = 4
+    ALREADY_EXISTS = 5
+    PERMISSION_DENIED = 6
+    UNAVAILABLE = 7
+    UNAUTHENTICATED = 8
+    RESOURCE_EXHAUSTED = 9
+    TIMEOUT = 10
+    ERR_KERNEL = 11
+    ERR_FATAL = 12
+    SESSION_EXPIRED = 13
+    RECOVERING = 14
 
 
 @chosen("10", "classes of errors are the emulator's; the vendor's documentation names RuntimeError")

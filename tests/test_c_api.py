@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -117,3 +118,15 @@ def test_the_classes_over_the_table_run_a_model(sdk, add_model, tmp_path, compil
         arguments = [f"-std={standard}", *WARNINGS, *folders, tmp_path / "program.cpp", *link]
         run(compiler, *arguments, "-o", tmp_path / "program")
         assert run(tmp_path / "program", sdk / LIBRARY, add_model).split() == ["0", "2.5", "5", "7.5", "10", "12.5"]
+
+
+def test_a_status_has_one_number_in_python_and_in_cpp_and_the_names_of_the_header_in_c(sdk):
+    headers = sdk / "include/tcim"
+    cpp = re.search(r"enum Status : int \{(.*?)\};", (headers / "tcim_runtime.h").read_text(), re.S)[1]
+    in_cpp = {name: int(value) for name, value in re.findall(r"^ *([A-Z_]+) = (-?\d+),", cpp, re.M)}
+    assert in_cpp == {status.name: int(status) for status in rt.Status}
+    c = re.search(r"(.*)\} tcim_status_t;", (headers / "tcim_c_api.h").read_text(), re.S)[1].rpartition("enum")[2]
+    in_c = {name: int(value) for name, value in re.findall(r"^ *TCIM_([A-Z_]+) = (-?\d+)", c, re.M)}
+    swapped = {"INVALID_ARGUMENT": in_cpp["OUT_OF_RANGE"], "OUT_OF_RANGE": in_cpp["INVALID_ARGUMENT"]}
+    assert in_c.items() <= {**in_cpp, **swapped}.items()
+    assert len(in_c) == 14

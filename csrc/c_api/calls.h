@@ -18,10 +18,9 @@ inline tcim_status_t status_in_c(tcim::Status status) {
       return TCIM_INVALID_ARGUMENT;
     case tcim::UNSUPPORTED:
       return TCIM_UNSUPPORTED;
-    case tcim::ERR_UNDEFINED:
-      break;
+    default:
+      return TCIM_ERR_UNDEFINED;
   }
-  return TCIM_ERR_UNDEFINED;
 }
 
 // `body` returns the Status of a call of the facade, which reports by itself.

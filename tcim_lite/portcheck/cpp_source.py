@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..errors import Status
 from .api import CPP, unknown
 from .findings import Place, Risk, Use, risk
 
@@ -17,10 +18,7 @@ _TYPES = sorted(name for name in CPP if re.fullmatch(r"(?!Get)[A-Z]\w+", name))
 _NESTED = {"WeightManager": "Module::WeightManager", "Option": "Module::Option", "RunOption": "Module::RunOption"}
 _METHODS = Counter(name.rpartition("::")[2] for name in CPP if "::" in name)
 _OWNER = {name.rpartition("::")[2]: name for name in CPP if "::" in name}
-_ENUMERATORS = re.compile(
-    r"(OK|UNINITIALIZED|INVALID_ARGUMENT|UNSUPPORTED|ERR_UNDEFINED|"
-    r"U?INT(8|16|32)|FLOAT(16|32)|ND|YUV\w+|CPU|HDPL|k\w+)$"
-)
+_ENUMERATORS = re.compile(rf"({'|'.join(Status.__members__)}|U?INT(8|16|32)|FLOAT(16|32)|ND|YUV\w+|CPU|HDPL|k\w+)$")
 _NOT_FUNCTIONS = {"if", "for", "while", "switch", "catch", "return", "sizeof", "do", "else"}
 
 

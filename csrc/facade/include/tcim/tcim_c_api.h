@@ -37,7 +37,7 @@ typedef struct tcim_buffer* tcim_buffer_t;
 /* True ends the load. */
 typedef bool (*tcim_abort_callback_fn)(void* user_data);
 
-/* The numbers are not those of tcim::Status. The emulator returns those that tcim::Status names. */
+/* TCIM_OUT_OF_RANGE and TCIM_INVALID_ARGUMENT have each other's number in tcim::Status. */
 typedef enum TCIM_C_API_INT {
   TCIM_OK = 0,
   TCIM_ERR_UNDEFINED = -1, /* what has no value of its own: bad files, full or missing devices, aborted loads */

@@ -48,8 +48,20 @@ enum Status : int {
   ERR_UNDEFINED = -1,  // everything without a value of its own: bad files, full or missing devices, aborted loads
   OK = 0,
   UNINITIALIZED = 1,     // a default-constructed object, or a dummy input without memory
-  INVALID_ARGUMENT = 2,  // an unknown name, a size, dtype or value that does not fit
+  INVALID_ARGUMENT = 2,  // an unknown name, a size, dtype or value that does not fit; 4 in C
   UNSUPPORTED = 3,
+  // Names that programs may ask for. Nothing here returns them.
+  OUT_OF_RANGE = 4,  // 2 in C
+  ALREADY_EXISTS = 5,
+  PERMISSION_DENIED = 6,
+  UNAVAILABLE = 7,
+  UNAUTHENTICATED = 8,
+  RESOURCE_EXHAUSTED = 9,
+  TIMEOUT = 10,
+  ERR_KERNEL = 11,
+  ERR_FATAL = 12,
+  SESSION_EXPIRED = 13,
+  RECOVERING = 14,
 };
 
 enum DataType : int { INT8, UINT8, INT16, UINT16, INT32, UINT32, FLOAT16, FLOAT32 };
