@@ -117,8 +117,8 @@ class Family:
         axes: Reads from the parameters of RoPE which of the three positions of a token turns each of the `half`
             frequencies, 0 to 2; None for a family whose tokens have one position.
         nested: The object in `config.json` that has the language model's keys, if it is there; `a.b` is b in a.
-        rotary: The share of a head that turns, the first elements, in a config that does not say; None: all of it,
-            and no other share is read.
+        rotary: The share of a head that turns, the first elements, in a config that does not say, or what reads it from
+            a config and its head_dim; None: all of it, and no other share is read.
         packed_experts: How its files have the experts of a layer in one tensor (`common/packed_experts.py`).
         tiny: A config for tests, without `architectures` and `model_type`.
         local_rope: Reads the RoPE of layers with a sliding window, where it is another than that of the others, from a
@@ -157,7 +157,7 @@ class Family:
     nested: str = ""
     text_architecture: str = ""
     packed_experts: Packing = "turns"
-    rotary: float | None = None
+    rotary: float | Callable[[Mapping[str, Any], int], float] | None = None
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
     vision: Tower | None = None
     sound: SoundEncoder | None = None
@@ -213,7 +213,8 @@ class Family:
         }
         partial, head_dim = self.rotary is not None, values["head_dim"]
         theta, scaling = read_rope(raw, values["max_position_embeddings"], self.rope_scaling, self.rope_theta, partial)
-        rotary_dim = read_rotary_dim(raw, scaling, self.rotary or 1.0, head_dim) if partial else head_dim
+        usual = self.rotary(raw, head_dim) if callable(self.rotary) else self.rotary or 1.0
+        rotary_dim = read_rotary_dim(raw, scaling, usual, head_dim) if partial else head_dim
         scaling["rope_type"] = self.rope_types.get(scaling["rope_type"], scaling["rope_type"])
         known = {field.name for field in fields(ModelConfig)}
         flags = {key: values.pop(key) for key in tuple(values) if key not in known}

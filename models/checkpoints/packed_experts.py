@@ -3,7 +3,8 @@
 As gpt-oss does, rows of gate and up take turns. In MXFP4 a tensor is `X_blocks` uint8 [E, N, K/32, 16], two codes a
 byte, the lower half first, and `X_scales` uint8 [E, N, K/32], each a power of two with a bias of 127. As floats it is
 `X` [E, K, N]. As Qwen3.5 does, it is `X` [E, N, K], floats, with all rows of gate before those of up. Files of Qwen3-VL
-have the same as [E, K, N], but those that transformers 5 writes may have [E, N, K]: their shapes tell.
+have the same as [E, K, N], but those that transformers 5 writes may have [E, N, K]: their shapes tell. Granite's have
+it as Qwen3.5 does, in tensors of other names.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _NO_NUMBER = 255  # the scale that is NaN
 _SIZES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 _VALUES = np.concatenate((_SIZES, -_SIZES))  # of a code: the sign is its highest bit
 _OWN = re.compile(r"(?P<layer>.*\.experts)\.(?P<expert>\d+)\.(?P<which>gate|up|down)_proj\.(?P<what>weight|bias)")
+_GRANITE = re.compile(r"(?P<moe>.*\.block_sparse_moe)\.(?P<which>in|out)put_linear\.weight")
 _PACKED = re.compile(r"(?P<layer>.*\.experts)\.(?P<which>gate_up|down)_proj(?P<what>|_blocks|_scales|_bias)")
 
 
@@ -51,6 +53,12 @@ class _Place:
         return slice(start * self.step, stop * self.step)
 
 
+def _usual(name: str) -> str:
+    """What a tensor is called that has another name in Granite's files."""
+    own = _GRANITE.fullmatch(name)
+    return name if own is None else f"{own['moe']}.experts.{'gate_up' if own['which'] == 'in' else 'down'}_proj"
+
+
 class PackedExperts:
     """As `Checkpoint`; tensors of all experts are seen as one for each, `X.experts.3.gate_proj.weight` for example."""
 
@@ -58,13 +66,14 @@ class PackedExperts:
         """`count` experts in a layer, `inner` numbers between their projections."""
         self._checkpoint, self._count = checkpoint, count
         self._halves, self._rows_first = packing != "turns", packing == "rows"
+        self._own_names = {_usual(name): name for name in checkpoint.names()}
         if packing == "columns":
             self._rows_first = all(self._has_rows_first(name, inner) for name in checkpoint.names())
 
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:
         """Whether a checkpoint has such tensors."""
-        return any(_PACKED.fullmatch(name) for name in checkpoint.names())
+        return any(_PACKED.fullmatch(_usual(name)) for name in checkpoint.names())
 
     def __contains__(self, name: str) -> bool:
         place = self._place(name)
@@ -77,7 +86,7 @@ class PackedExperts:
         """Returns the names of all tensors, those of every expert among them."""
         names = []
         for name in self._checkpoint.names():
-            packed = _PACKED.fullmatch(name)
+            packed = _PACKED.fullmatch(_usual(name))
             if packed is None:
                 names.append(name)
             elif packed["what"] != "_scales":
@@ -178,5 +187,6 @@ class PackedExperts:
         if own is None or name in self._checkpoint:
             return None
         packed = f"{own['layer']}.{'down' if own['which'] == 'down' else 'gate_up'}_proj"
+        packed = self._own_names.get(packed, packed)
         step = 1 if own["which"] == "down" else 2
         return _Place(packed, int(own["expert"]), step, int(own["which"] == "up"))

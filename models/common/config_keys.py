@@ -28,8 +28,8 @@ class Key:
         name: In `config.json`.
         kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layer` the number of a
             layer, `layers` a list of such, `sizes` a list of positive integers, `names` a list of texts, `choice` a
-            text or a flag, `optional` a positive number or none, `count` a whole number from 0 on,
-            `by_layer` an object of objects by layer, or none.
+            text or a flag, `optional` a positive number or none, `count` a whole number from 0 on, `same_size` a
+            positive integer or a list of it for each layer, `by_layer` an object of objects by layer, or none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key, of files that do not have `name`.
@@ -37,7 +37,18 @@ class Key:
 
     name: str
     kind: Literal[
-        "size", "number", "flag", "layer", "layers", "sizes", "names", "choice", "optional", "count", "by_layer"
+        "size",
+        "number",
+        "flag",
+        "layer",
+        "layers",
+        "sizes",
+        "same_size",
+        "names",
+        "choice",
+        "optional",
+        "count",
+        "by_layer",
     ] = "size"
     absent: Default = None
     null: Default = None
@@ -46,10 +57,14 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """A key that would change the arithmetic; any value but `value` is refused. Absent counts as `value`."""
+    """A key that would change the arithmetic; any value but `value`, or one of `also`, which mean the same, is refused.
+
+    Absent counts as `value`.
+    """
 
     name: str
     value: Any
+    also: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +88,7 @@ def read_keys(keys: Sequence[Key | Only], raw: Mapping[str, Any], family: str) -
         if isinstance(key, Key):
             name = key.also if key.also in raw and key.name not in raw else key.name
             values[key.name] = _READERS[key.kind](name, _value(key, name, raw, values))
-        elif (got := raw.get(key.name, key.value)) != key.value:
+        elif (got := raw.get(key.name, key.value)) != key.value and got not in key.also:
             raise CompileError(f"{key.name}={got!r} is not supported; {family} is compiled with {key.value!r} only")
     return values
 
@@ -133,6 +148,15 @@ def sizes(name: str, value: Any) -> list[int]:
     return [size(f"each of {name}", item) for item in value]
 
 
+def same_size(name: str, value: Any) -> int:
+    """Returns `value` if it is a size, or the one that a list of equal ones has."""
+    if not isinstance(value, list):
+        return size(name, value)
+    if not value or any(item != value[0] for item in value):
+        raise CompileError(f"config.json: {name} must be the same for all layers, got {value!r:.80}")
+    return size(f"each of {name}", value[0])
+
+
 def choice(name: str, value: Any) -> str | bool:
     """Returns `value` if it is a text or a flag."""
     if not isinstance(value, (str, bool)):
@@ -176,6 +200,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "layer": layer,
     "layers": layers,
     "sizes": sizes,
+    "same_size": same_size,
     "names": names,
     "choice": choice,
     "optional": optional,

@@ -218,3 +218,10 @@ def sliding_layers(types: object, layers: int) -> list[bool]:
     if not isinstance(types, list) or len(types) != layers or any(kind not in kinds for kind in types):
         raise CompileError(f"config.json: layer_types must name {layers} attention layers, got {types!r}")
     return [kind == "sliding_attention" for kind in types]
+
+
+def dense_layers(types: Sequence[str], layers: int) -> list[bool]:
+    """Which layers `mlp_layer_types` gives an MLP for every token; the others have experts."""
+    if len(types) != layers or not set(types) <= {"dense", "sparse"}:
+        raise CompileError(f"config.json: mlp_layer_types must name {layers} MLPs, dense or sparse, got {types!r:.80}")
+    return [kind == "dense" for kind in types]

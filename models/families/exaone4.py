@@ -13,7 +13,7 @@ from ..model_config import ModelConfig
 from .shared.dense import CONTRACT, KEYS, NORMS_BEHIND, TENSORS, TINY
 
 
-def _windows(raw: Mapping[str, Any], layers: int) -> Windows:
+def windows(raw: Mapping[str, Any], layers: int) -> Windows:
     """In layers that `layer_types` names, or else in all but every `sliding_window_pattern`th."""
     types, window = raw.get("layer_types"), raw.get("sliding_window", 4096)
     if types is not None:
@@ -45,7 +45,7 @@ FAMILY = Family(
         Key("max_position_embeddings", absent=2048),
         Key("sliding_window", "optional", absent=4096),
     ),
-    window=_windows,
+    window=windows,
     layer=_layer,
     tensors={**TENSORS, **NORMS_BEHIND},
     contract=CONTRACT,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp
@@ -12,7 +11,7 @@ from ..common.config_rules import read_local_rope
 from ..family import Family
 from ..model_config import ModelConfig
 from .shared.dense import CONTRACT
-from .shared.gemma import KEYS, TENSORS, TINY, window_by_pattern
+from .shared.gemma import KEYS, TENSORS, TINY, window_by_pattern, with_norms_less_one
 
 # Hidden states of the released models leave the range of fp16, and norms alone read them.
 _RESIDUAL_SCALE = 2.0**-6
@@ -54,7 +53,7 @@ FAMILY = Family(
     ),
     window=window_by_pattern,
     layer=_layer,
-    tensors={role: replace(source, offset=1.0) if role.kind == "norm" else source for role, source in TENSORS.items()},
+    tensors=with_norms_less_one(TENSORS),
     contract=CONTRACT,
     folded=_folded,
     rope_theta=1e6,

@@ -17,16 +17,23 @@ _MLP = "model.layers.{layer}.mlp"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_experts"
 
 
+def mlp_or_experts(config: ModelConfig, dense: bool) -> Mlp | Moe:
+    """What a layer has behind attention."""
+    flags = config.flags
+    if dense:
+        return Mlp()
+    scale = flags["routed_scaling_factor"]
+    return Moe(order="sigmoid", normalise=flags["norm_topk_prob"], scale=scale, shared_gate=False)
+
+
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     flags = config.flags
     attention = Attention(qk_norm=flags["use_qk_norm"], qkv_bias=flags["attention_bias"])
-    if layer < flags["first_k_dense_replace"]:
-        return attention, Mlp()
-    scale = flags["routed_scaling_factor"]
-    return attention, Moe(order="sigmoid", normalise=flags["norm_topk_prob"], scale=scale, shared_gate=False)
+    return attention, mlp_or_experts(config, layer < flags["first_k_dense_replace"])
 
 
-def _experts(values: Mapping[str, Any]) -> Experts:
+def experts(values: Mapping[str, Any]) -> Experts:
+    """Sizes of the experts; the shared ones are one that is as large as all of them."""
     inner = values["moe_intermediate_size"]
     return Experts(
         count=values["n_routed_experts"],
@@ -77,7 +84,7 @@ FAMILY = Family(
         roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
     },
     contract=CONTRACT,
-    experts=_experts,
+    experts=experts,
     rotary=0.5,
     tiny={
         **TINY,

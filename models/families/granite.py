@@ -12,7 +12,8 @@ from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
 
-_FACTORS = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+_NAMES = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+FACTORS = tuple(Key(name, "number", absent=1.0) for name in _NAMES)
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -22,7 +23,7 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return attention, Mlp(bias=flags["mlp_bias"])
 
 
-def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Blocks add their results without `residual_multiplier` to hidden states that are divided by it instead: norms,
     which alone read these, give the same once their epsilon is divided by its square."""
     residual = values["residual_multiplier"]
@@ -44,13 +45,13 @@ FAMILY = Family(
         *KEYS,
         Key("max_position_embeddings", absent=2048),
         *BIASES,
-        *(Key(factor, "number", absent=1.0) for factor in _FACTORS),
+        *FACTORS,
     ),
     window=no_window,
     layer=_layer,
     tensors=TENSORS,
     contract=CONTRACT,
-    folded=_folded,
+    folded=folded,
     gguf=Gguf(
         arch="granite",
         interleaved=True,

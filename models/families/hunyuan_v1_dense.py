@@ -13,9 +13,14 @@ from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 _ATTENTION = "model.layers.{layer}.self_attn"
 
 
-def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+def attention(config: ModelConfig) -> Attention:
+    """That of every layer."""
     bias = config.flags["attention_bias"]
-    return Attention(qk_norm=True, late_norm=True, qkv_bias=bias, out_bias=bias), Mlp()
+    return Attention(qk_norm=True, late_norm=True, qkv_bias=bias, out_bias=bias)
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    return attention(config), Mlp()
 
 
 FAMILY = Family(

@@ -8,7 +8,15 @@ from typing import Any, Literal
 
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key, Only
-from ..common.config_rules import Rope, Windows, read_local_rope, read_rotary_dim, sliding_layers, windows_in
+from ..common.config_rules import (
+    Rope,
+    Windows,
+    dense_layers,
+    read_local_rope,
+    read_rotary_dim,
+    sliding_layers,
+    windows_in,
+)
 from ..common.errors import CompileError
 from ..contract import Port
 from ..family import Family, Tensors, plain
@@ -19,7 +27,6 @@ from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 _LAYER = "model.layers.{layer}"
 _MLP = f"{_LAYER}.mlp"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_expert"
-_MLPS = ("dense", "sparse")
 _GATES: Mapping[str | bool, Literal["head", "element"]] = {
     True: "head",
     "per-head": "head",
@@ -29,7 +36,7 @@ _GATES: Mapping[str | bool, Literal["head", "element"]] = {
 
 def _mlps(values: Mapping[str, Any]) -> tuple[str, ...]:
     """The first layer is dense in a config that does not say."""
-    return tuple(_MLPS[layer > 0] for layer in range(values["num_hidden_layers"]))
+    return ("dense",) + ("sparse",) * (values["num_hidden_layers"] - 1)
 
 
 def _heads(values: Mapping[str, Any]) -> tuple[int, ...]:
@@ -38,8 +45,7 @@ def _heads(values: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     mlps, gating, layers = values["mlp_layer_types"], values["gating"], values["num_hidden_layers"]
-    if len(mlps) != layers or not set(mlps) <= set(_MLPS):
-        raise CompileError(f"config.json: mlp_layer_types must name {layers} MLPs, dense or sparse, got {mlps!r:.80}")
+    dense_layers(mlps, layers)
     if gating not in _GATES:
         raise CompileError(
             f"config.json: gating={gating!r:.40} is not supported, expected true, per-head or per-element"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...common.config_keys import Key, Only, size
@@ -46,6 +47,11 @@ TINY: Mapping[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh",
     "tie_word_embeddings": True,
 }
+
+
+def with_norms_less_one(tensors: Mapping[roles.Role, Tensors]) -> Mapping[roles.Role, Tensors]:
+    """The same, where files have the weights of norms less 1."""
+    return {role: replace(source, offset=1.0) if role.kind == "norm" else source for role, source in tensors.items()}
 
 
 def window_by_pattern(raw: Mapping[str, Any], layers: int) -> Windows:

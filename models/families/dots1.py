@@ -1,0 +1,73 @@
+"""dots.llm1: norms on the heads of q and k, and experts chosen by sigmoids and a bias, beside shared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..blocks import Attention, Block
+from ..common.config_keys import Key, Only
+from ..common.config_rules import Windows, max_window_layers, sliding_layers, windows_in
+from ..family import Family
+from ..model_config import ModelConfig
+from . import glm4_moe
+from .shared.dense import CONTRACT, KEYS, TINY, all_heads
+
+
+def _windows(raw: Mapping[str, Any], layers: int) -> Windows:
+    """In layers that `layer_types` names, or else from `max_window_layers` on."""
+    types, window = raw.get("layer_types"), raw.get("sliding_window", 4096)
+    if types is not None:
+        return windows_in(sliding_layers(types, layers), window)
+    first = max_window_layers({"max_window_layers": 62, **raw})
+    return windows_in([window is not None and layer >= first for layer in range(layers)], window)
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    bias = config.flags["attention_bias"]
+    attention = Attention(qk_norm=True, qkv_bias=bias, out_bias=bias, window=config.windows[layer])
+    return attention, glm4_moe.mlp_or_experts(config, layer < config.flags["first_k_dense_replace"])
+
+
+FAMILY = Family(
+    model_type="dots1",
+    architecture="Dots1ForCausalLM",
+    title="dots.llm1",
+    models="dots.llm1",
+    has="norms on the heads of q and k; `attention_bias` on q, k, v, o; experts as GLM-4 MoE; `sliding_window` in "
+    "layers that `layer_types` names, or from `max_window_layers` on",
+    keys=(
+        *KEYS,
+        Key("num_key_value_heads", absent=32, null=all_heads),
+        Key("max_position_embeddings", absent=2048),
+        Key("attention_bias", "flag", absent=False),
+        Key("n_routed_experts", also="num_local_experts"),
+        Key("n_shared_experts"),
+        Key("num_experts_per_tok"),
+        Key("moe_intermediate_size", absent=1408),
+        Key("routed_scaling_factor", "number", absent=1.0),
+        Key("norm_topk_prob", "flag", absent=False),
+        Key("first_k_dense_replace", "count", absent=0),
+        Only("n_group", 1),
+        Only("topk_group", 1),
+    ),
+    window=_windows,
+    layer=_layer,
+    tensors=glm4_moe.FAMILY.tensors,
+    contract=CONTRACT,
+    experts=glm4_moe.experts,
+    tiny={
+        **TINY,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "sliding_window": None,
+        "n_routed_experts": 8,
+        "n_shared_experts": 2,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "first_k_dense_replace": 1,
+    },
+)

@@ -1,0 +1,76 @@
+"""Granite 3 with a mixture of experts, 1B-A400M and 3B-A800M: Granite's factors, and experts in every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..blocks import Attention, Block, Moe
+from ..common.config_keys import Key
+from ..common.config_rules import no_window
+from ..family import Family, Tensors, plain
+from ..model_config import Experts, ModelConfig
+from ..weights import roles
+from . import granite
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+
+_MOE = "model.layers.{layer}.block_sparse_moe"
+_EXPERT = f"{_MOE}.experts.{{expert}}"  # as checkpoints/packed_experts.py names what a checkpoint packs
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    bias = config.flags["attention_bias"]
+    attention = Attention(qkv_bias=bias, out_bias=bias, scale=config.flags["attention_multiplier"])
+    return attention, Moe(order="topk_softmax", shared_gate=False)
+
+
+def _experts(values: Mapping[str, Any]) -> Experts:
+    return Experts(
+        count=values["num_local_experts"],
+        chosen=values["num_experts_per_tok"],
+        inner=values["intermediate_size"],
+        shared=values.get("shared_intermediate_size") or None,
+    )
+
+
+FAMILY = Family(
+    model_type="granitemoe",
+    architecture="GraniteMoeForCausalLM",
+    title="Granite MoE",
+    models="Granite 3.0 and 3.1 1B-A400M, 3B-A800M",
+    has="the multipliers of Granite; `attention_bias` on q, k, v, o; `num_experts_per_tok` of `num_local_experts` MLPs "
+    "for each token",
+    keys=(
+        *KEYS,
+        Key("max_position_embeddings", absent=2048),
+        Key("attention_bias", "flag", absent=False),
+        *granite.FACTORS,
+        Key("num_local_experts", absent=8, also="num_experts"),
+        Key("num_experts_per_tok", absent=2),
+    ),
+    window=no_window,
+    layer=_layer,
+    tensors={
+        **TENSORS,
+        roles.ROUTER: plain(f"{_MOE}.router.layer.weight"),
+        roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.gate_proj.weight", f"{_EXPERT}.up_proj.weight")),
+        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
+    },
+    contract=CONTRACT,
+    experts=_experts,
+    folded=granite.folded,
+    packed_experts="rows",
+    tiny={
+        **TINY,
+        "intermediate_size": 64,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.0625,
+        "logits_scaling": 6.0,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 3,
+    },
+)

@@ -1,0 +1,58 @@
+"""Hunyuan with a mixture of experts, A13B: attention as in Hunyuan dense, and a shared expert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..blocks import Block, Moe
+from ..common.config_keys import Key
+from ..family import Tensors, plain
+from ..model_config import Experts, ModelConfig
+from ..weights import roles
+from . import hunyuan_v1_dense
+
+_MLP = "model.layers.{layer}.mlp"
+_EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_mlp"
+_DENSE = hunyuan_v1_dense.FAMILY
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    attention = hunyuan_v1_dense.attention(config)
+    return attention, Moe(order="softmax_topk", normalise=True, shared_gate=False)
+
+
+def _experts(values: Mapping[str, Any]) -> Experts:
+    inner = values["intermediate_size"]
+    return Experts(count=values["num_experts"], chosen=values["moe_topk"], inner=inner, shared=inner)
+
+
+def _gate_up(of: str) -> Tensors:
+    return Tensors("alternate", (f"{of}.gate_proj.weight", f"{of}.up_proj.weight"))
+
+
+FAMILY = replace(
+    _DENSE,
+    model_type="hunyuan_v1_moe",
+    architecture="HunYuanMoEV1ForCausalLM",
+    title="Hunyuan MoE",
+    models="Hunyuan-A13B",
+    has="as Hunyuan dense, with `moe_topk` of `num_experts` MLPs for each token, and a shared one",
+    keys=(
+        *_DENSE.keys,
+        Key("num_experts", "same_size", absent=1, also="num_local_experts"),
+        Key("moe_topk", "same_size", absent=1, also="num_experts_per_tok"),
+    ),
+    layer=_layer,
+    tensors={
+        **_DENSE.tensors,
+        roles.ROUTER: plain(f"{_MLP}.gate.wg.weight"),
+        roles.EXPERT_GATE_UP: _gate_up(_EXPERT),
+        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
+        roles.SHARED_GATE_UP: _gate_up(_SHARED),
+        roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
+    },
+    experts=_experts,
+    tiny={**_DENSE.tiny, "intermediate_size": 128, "num_experts": 8, "moe_topk": [2, 2]},
+)

@@ -1,0 +1,59 @@
+"""OLMoE 1B-7B: norms over all heads of q and of k, and in every layer a mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..blocks import Attention, Block, Moe
+from ..common.config_keys import Key, Only
+from ..common.config_rules import no_window
+from ..family import Family
+from ..model_config import Experts, ModelConfig
+from . import qwen3_moe
+from .shared.dense import CONTRACT, KEYS, TINY
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    bias = config.flags["attention_bias"]
+    attention = Attention(wide_norm=True, qkv_bias=bias, out_bias=bias)
+    return attention, Moe(order="softmax_topk", normalise=config.flags["norm_topk_prob"])
+
+
+def _experts(values: Mapping[str, Any]) -> Experts:
+    return Experts(count=values["num_experts"], chosen=values["num_experts_per_tok"], inner=values["intermediate_size"])
+
+
+FAMILY = Family(
+    model_type="olmoe",
+    architecture="OlmoeForCausalLM",
+    title="OLMoE",
+    models="OLMoE 1B-7B",
+    has="norms over all heads of q and k; `attention_bias` on q, k, v, o; `num_experts_per_tok` of `num_experts` MLPs "
+    "for each token; `norm_topk_prob`",
+    keys=(
+        *KEYS,
+        Key("rms_norm_eps", "number", absent=1e-5),
+        Key("max_position_embeddings", absent=4096),
+        Key("attention_bias", "flag", absent=False),
+        Key("num_experts", absent=64, also="num_local_experts"),
+        Key("num_experts_per_tok", absent=8),
+        Key("norm_topk_prob", "flag", absent=False),
+        Only("clip_qkv", None),
+    ),
+    window=no_window,
+    layer=_layer,
+    tensors=qwen3_moe.FAMILY.tensors,
+    contract=CONTRACT,
+    experts=_experts,
+    tiny={
+        **TINY,
+        "intermediate_size": 128,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "norm_topk_prob": False,
+    },
+)
