@@ -19,7 +19,12 @@ HIDDEN = -65504.0  # the lowest float16
 
 
 def attention_mask(
-    valid: int, current: int, tokens: int, columns: int, window: int | None = None
+    valid: int,
+    current: int,
+    tokens: int,
+    columns: int,
+    window: int | None = None,
+    blocks: np.ndarray[Any, Any] | None = None,
 ) -> np.ndarray[Any, np.dtype[np.float16]]:
     """Makes the mask input of a run.
 
@@ -30,6 +35,7 @@ def attention_mask(
         columns: Columns S of the mask. Without a window they are the rows of the cache; with one, the rows from
             max(valid - (window - 1), 0) on.
         window: How many tokens a token sees, itself included; None for all up to itself.
+        blocks: For each real token the number of a block, whose tokens see those behind them in it too; -1 for none.
 
     Returns:
         The mask, float16 [1, 1, T, S], with 0 where a token sees a cache row and -65504 where it does not.
@@ -38,6 +44,9 @@ def attention_mask(
     last = before + np.arange(tokens)[:, None]
     column = np.arange(columns)
     seen = column <= last
+    if blocks is not None:
+        together = (blocks[:, None] == blocks) & (blocks >= 0)
+        seen[:current, before : before + current] |= together[:, : columns - before]
     if window is not None:
         seen &= column > last - window
     seen[current:] = False
@@ -72,14 +81,15 @@ class Masks:
         self.names = [name for masks in self._slots for name in masks]
         self._window = _window_of(module) if any(map(_is_local, self.names)) else None
 
-    def set(self, valid: int, current: int, slot: int = 0) -> None:
-        """Sets the masks of a slot for the next run; arguments as in `attention_mask`."""
+    def set(self, valid: int, current: int, slot: int = 0, blocks: np.ndarray[Any, Any] | None = None) -> None:
+        """Sets the masks of a slot for the next run; arguments as in `attention_mask`, blocks for those of windows."""
         if not self._slots:
             return
         for name in self._slots[slot]:
             window = self._window if _is_local(name) else None
             _, _, tokens, columns = self._module.get_input_info(name).shape
-            self._module.set_input(name, attention_mask(valid, current, tokens, columns, window))
+            together = blocks if window is not None else None
+            self._module.set_input(name, attention_mask(valid, current, tokens, columns, window, together))
 
 
 def _is_local(name: str) -> bool:

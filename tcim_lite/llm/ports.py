@@ -72,17 +72,39 @@ class Lane:
         for name, values in self.rows(module, rows).items():
             module.set_input(name, values)
 
+    @property
+    def has_axes(self) -> bool:
+        """Whether tokens have positions along three axes."""
+        return self.joined or len(self.positions) > 1
+
     def set_text_positions(self, module: Any, valid: int) -> None:
-        """Sets the positions, if there are any, for tokens of text that follow `valid` others, for the next run."""
+        """Sets the positions, if there are any, for tokens of text from position `valid` on, for the next run."""
         for name in self.positions:
             module.set_input(name, positions_of_text(valid, module.get_input_info(name).shape))
 
-    def set_place(self, module: Any, valid: np.ndarray[Any, Any]) -> None:
-        """Sets the valid length, int32 [1], of a run of one token of text, and its positions, if there are any."""
-        for name in (self.valid, *(() if self.joined else self.positions)):
-            module.set_input(name, valid)
+    def set_positions(self, module: Any, positions: np.ndarray[Any, Any]) -> None:
+        """Sets the positions [3, n] of the first n tokens of the next run, of a graph that has axes."""
+        for axis, name in enumerate(self.positions):
+            shape = module.get_input_info(name).shape
+            values = np.zeros((3 if self.joined else 1, shape[-1]), np.int32)
+            values[:, : positions.shape[1]] = positions if self.joined else positions[axis]
+            module.set_input(name, values.reshape(shape))
+
+    def set_place(self, module: Any, valid: np.ndarray[Any, Any], place: np.ndarray[Any, Any] | None = None) -> None:
+        """Sets the valid length, int32 [1], of a run of one token of text, and its positions, if there are any.
+
+        Args:
+            module: The graph.
+            valid: The length.
+            place: The position, int32 [1], where it is not `valid`.
+        """
+        place = valid if place is None else place
+        module.set_input(self.valid, valid)
         if self.joined:
-            module.set_input(self.positions[0], np.repeat(valid, 3).reshape(3, 1, 1))
+            module.set_input(self.positions[0], np.repeat(place, 3).reshape(3, 1, 1))
+            return
+        for name in self.positions:
+            module.set_input(name, place)
 
     def set_linear_mask(self, module: Any, current: int) -> None:
         """Says which rows of the next run are tokens, the first `current` ones."""
@@ -94,9 +116,16 @@ class Lane:
 
     def clear_deepstack(self, module: Any) -> None:
         """Zeros the deepstack inputs, as text wants them; they keep that."""
+        self.set_deepstack(module, ())
+
+    def set_deepstack(self, module: Any, stacks: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Sets the deepstack inputs for the next run: [n, H] by number, of its first n tokens; zeros for the others."""
         for name in self.deepstack:
             info = module.get_input_info(name)
-            module.set_input(name, np.zeros(info.shape, info.dtype))
+            values, number = np.zeros(info.shape, info.dtype), int(name.rpartition("_")[2])  # a stage has its own ones
+            if number < len(stacks):
+                values[0, : len(stacks[number])] = stacks[number]
+            module.set_input(name, values)
 
 
 def is_cache(name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .masks import Masks
+from .mixed_prompt import Part
 from .ports import lanes_of
 
 
@@ -67,23 +68,30 @@ def prompt_chunks(
         yield rows, start + begin, len(chunk)
 
 
-def run_graph(module: Any, rows: np.ndarray, valid: int, current: int) -> np.ndarray:
+def run_graph(
+    module: Any, rows: np.ndarray, valid: int, current: int, *, shift: int = 0, part: Part | None = None
+) -> np.ndarray:
     """Runs an LLM graph once and returns its first output.
 
     Args:
-        module: Of one slot; its inputs are as in `lanes_of`. Positions are set to those of text, deepstack to zeros.
+        module: Of one slot; its inputs are as in `lanes_of`.
         rows: As input 0.
         valid: Tokens already in the cache.
         current: Real rows; what follows is padding.
+        shift: What positions of text are more than the numbers of its tokens, behind an image.
+        part: Positions and deepstack of a part of a mixed prompt; without it the tokens are those of text.
     """
     (lane,) = lanes_of(module)
     lane.set_rows(module, rows)
     module.set_input(lane.valid, np.array([valid], np.int32))
     module.set_input(lane.current, np.array([current], np.int32))
-    lane.set_text_positions(module, valid)
-    lane.clear_deepstack(module)
+    if part is not None and lane.has_axes:
+        lane.set_positions(module, part.positions)
+    else:
+        lane.set_text_positions(module, valid + shift)
+    lane.set_deepstack(module, () if part is None else part.deepstack)
     lane.set_linear_mask(module, current)
-    Masks(module).set(valid, current)
+    Masks(module).set(valid, current, blocks=None if part is None else part.blocks)
     module.run()
     module.sync()
     return module.get_output(module.get_output_name(0)).numpy()

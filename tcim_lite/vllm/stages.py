@@ -88,17 +88,24 @@ class LinkedStage(Stage):
     link: Link
     vocab_size: int
 
-    def run_prompt(self, graph: Any, slot: int, rows: np.ndarray, valid: int, current: int) -> np.ndarray:
+    def run_prompt(
+        self, graph: Any, slot: int, rows: np.ndarray, valid: int, current: int, **others: Any
+    ) -> np.ndarray:
         """As `Stage.run_prompt`; raises as `Link.receive` too."""
         run = super().run_prompt
-        return self._run(rows, current, lambda given: run(graph, slot, given, valid, current))
+        return self._run(rows, current, lambda given: run(graph, slot, given, valid, current, **others))
 
     def run_decode(
-        self, rows: np.ndarray, lengths: Sequence[int], at_work: Mapping[int, Any], output: str | None = None
+        self,
+        rows: np.ndarray,
+        lengths: Sequence[int],
+        at_work: Mapping[int, Any],
+        output: str | None = None,
+        shifts: Mapping[int, int] | None = None,
     ) -> np.ndarray:
         """As `Stage.run_decode`; raises as `Link.receive` too."""
         run = super().run_decode
-        return self._run(rows, 1, lambda given: run(given, lengths, at_work, output))
+        return self._run(rows, 1, lambda given: run(given, lengths, at_work, output, shifts))
 
     def _run(self, rows: np.ndarray, tokens: int, run: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Of rows [_, L, H] the first `tokens` travel: the others are padding, zeros before and after a stage."""

@@ -30,8 +30,8 @@ def long_prompt_logits(engine):
     engine.slots.alone_by_prefill = False
     prefill = engine.slots.prefill
 
-    def record(slot, tokens):
-        logits[slot] = prefill(slot, tokens).copy()
+    def record(slot, tokens, *others):
+        logits[slot] = prefill(slot, tokens, *others).copy()
         return logits[slot]
 
     engine.slots.prefill = record

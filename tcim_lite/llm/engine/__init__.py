@@ -12,6 +12,7 @@ numpy is enough.
 ...         print(event.request_id, event.text, event.finish_reason)
 """
 
+from ..mixed_prompt import Features, MixedPrompt
 from .batch import answer_all
 from .driver import Driver
 from .engine import Engine
@@ -30,6 +31,8 @@ __all__ = [
     "Engine",
     "EngineStats",
     "Event",
+    "Features",
+    "MixedPrompt",
     "PromptLookup",
     "QueueFullError",
     "Replicas",

@@ -78,6 +78,9 @@ class Engine:
             hidden_size=slots.hidden_size,
             tokenizer=tokenizer,
             stop_tokens=self.stop_tokens,
+            chunk_length=slots.chunk_length,
+            feature_width=slots.feature_width,
+            stack_count=slots.stack_count,
         )
 
     @classmethod
@@ -204,7 +207,7 @@ class Engine:
         """Queues a request; its events come from `step`.
 
         Args:
-            prompt: Token ids.
+            prompt: Token ids, or a `MixedPrompt`.
             params: Greedy without a limit where there are none; `SamplingParams.of(package.generation_defaults)` is
                 what the checkpoint asks for.
             request_id: Of the caller's choosing; numbered where there is none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ..mixed_prompt import MixedPrompt
 from ..prompt import check_prompt
 from .answer_text import AnswerText
 from .request import Request, RequestError, SamplingParams
@@ -21,6 +22,9 @@ class Intake:
         hidden_size: As in `Slots`.
         tokenizer: As in `Engine`.
         stop_tokens: As in `Engine`.
+        chunk_length: Tokens that one prefill run takes.
+        feature_width: Numbers of a row that stands in the place of a token's.
+        stack_count: Deepstack inputs of the graphs.
     """
 
     def __init__(
@@ -32,10 +36,14 @@ class Intake:
         hidden_size: int,
         tokenizer: Any,
         stop_tokens: Collection[int],
+        chunk_length: int,
+        feature_width: int,
+        stack_count: int,
     ):
         self.context_length, self.vocab_size, self.tokenizer = context_length, vocab_size, tokenizer
         self._all_logits, self._gives_hidden = all_logits, hidden_size > 0
         self._stop_tokens = frozenset(stop_tokens)
+        self._chunk_length, self._width, self._stacks = chunk_length, feature_width, stack_count
         self._grammars = Grammars(tokenizer, vocab_size, stop_tokens)
 
     def check(self, prompt: Sequence[int]) -> list[int]:
@@ -65,8 +73,10 @@ class Intake:
                 "the graphs of this package return hidden states, from which no tokens are chosen: it was compiled "
                 "with --hidden-states. Ask for embeddings (max_tokens=0), or compile it without"
             )
-        prompt = self.check(prompt)
-        request = Request(request_id, prompt, params)
+        checked = self.check(prompt)
+        if isinstance(prompt, MixedPrompt):
+            self._check_features(prompt)
+        request = Request(request_id, prompt if isinstance(prompt, MixedPrompt) else checked, params)
         told = (*(params.logit_bias or ()), *params.stop_token_ids)
         bad = next((token for token in told if not 0 <= token < self.vocab_size), None)
         if bad is not None:
@@ -90,3 +100,21 @@ class Intake:
             except (ValueError, ImportError) as error:
                 raise RequestError(str(error)) from error
         return request
+
+    def _check_features(self, prompt: MixedPrompt) -> None:
+        """Raises RequestError unless the graphs take the features of a prompt."""
+        for _, features in prompt.places:
+            if (width := features.rows.shape[1]) != self._width:
+                raise RequestError(
+                    f"features of {width} numbers a token, the graphs take {self._width}; use this package's towers"
+                )
+            if len(features.deepstack) not in (0, self._stacks):
+                raise RequestError(
+                    f"{len(features.deepstack)} deepstack features, the graphs take {self._stacks}; use this package's "
+                    "towers"
+                )
+            if features.sees_itself and len(features) > self._chunk_length:
+                raise RequestError(
+                    f"an image of {len(features)} tokens, which see each other, has to be in one run, and a run takes "
+                    f"{self._chunk_length}; compile with --prefill-length {len(features)} or more"
+                )

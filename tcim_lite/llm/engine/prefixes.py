@@ -1,7 +1,8 @@
 """Rows that are there already: where a prompt begins like one that was answered, only the rest is prefilled.
 
 A cache row depends on its token and the tokens before it, and on nothing else: not on the slot, not on how the prompt
-was cut. So the rows of any common beginning can be used in place, copied from slot to slot, or kept on the host.
+was cut. So the rows of any common beginning can be used in place, copied from slot to slot, or kept on the host. Where
+a prompt has features of images, its keys (`MixedPrompt`) stand for them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..mixed_prompt import MixedPrompt, keys_of
 from ..prompt import common_prefix
 from .slots import Slots
 
@@ -21,7 +23,7 @@ WORTH_COPYING = 16
 
 @dataclass(eq=False)
 class _Entry:
-    tokens: np.ndarray  # [n] int32
+    tokens: np.ndarray  # [n] int64, ids or keys
     rows: list[np.ndarray]  # of each cache, [1, Hkv, n, D]
 
 
@@ -52,12 +54,12 @@ class HostRows:
 
     def longest(self, prompt: Sequence[int]) -> int:
         """How many tokens `find` would find; what is found does not count as used."""
-        wanted = np.asarray(prompt, np.int32)
+        wanted = np.asarray(prompt, np.int64)
         return max((_equal_tokens(entry.tokens, wanted) for entry in self._entries), default=0)
 
     def find(self, prompt: Sequence[int]) -> tuple[int, list[np.ndarray]]:
         """The longest kept beginning of `prompt`: how many tokens it has, and their rows (or more)."""
-        wanted = np.asarray(prompt, np.int32)
+        wanted = np.asarray(prompt, np.int64)
         lengths = [_equal_tokens(entry.tokens, wanted) for entry in self._entries]
         if not any(lengths):
             return 0, []
@@ -67,7 +69,7 @@ class HostRows:
 
     def keep(self, slots: Slots, slot: int) -> None:
         """Copies what a slot holds, unless it is kept already but for a few tokens, or larger than the budget."""
-        tokens = np.asarray(slots.tokens[slot], np.int32)
+        tokens = np.asarray(slots.tokens[slot], np.int64)
         size = len(tokens) * slots.row_bytes
         if size > self.max_bytes or slots.carries:
             return
@@ -110,19 +112,19 @@ def choose_seat(prompt: Sequence[int], slots: Slots, free: Collection[int], host
     into the slot that has been idle longest, and what another prompt may need stays where it is.
 
     Args:
-        prompt: Token ids.
+        prompt: Token ids, or a mixed prompt.
         slots: What each slot holds.
         free: Slots that may be given away, the one that has been idle longest first.
         host: Rows on the host.
     """
-    most = len(prompt) - 1
     oldest = next(iter(free))
     if slots.carries:
         return Seat(oldest, 0, oldest)
-    matches = [min(common_prefix(prompt, held), most) for held in slots.tokens]
+    keys = keys_of(prompt)
+    matches = [_usable(prompt, common_prefix(keys, held)) for held in slots.tokens]
     best = max(range(len(matches)), key=lambda slot: (matches[slot], slot in free, slot == oldest))
-    kept, rows = host.find(prompt) if len(host) else (0, [])
-    kept = min(kept, most)
+    kept, rows = host.find(keys) if len(host) else (0, [])
+    kept = _usable(prompt, kept)
     gain = max(matches[best], kept) - matches[oldest]
     if gain < WORTH_COPYING:
         return Seat(oldest, matches[oldest], oldest)
@@ -140,7 +142,7 @@ def take_seat(seat: Seat, prompt: Sequence[int], slots: Slots, host: HostRows) -
     if host.max_bytes and len(held) - stays >= WORTH_COPYING:
         host.keep(slots, seat.slot)
     if seat.source is None:
-        slots.write_rows(seat.slot, prompt[: seat.matched], seat.rows)
+        slots.write_rows(seat.slot, keys_of(prompt)[: seat.matched], seat.rows)
     elif seat.source != seat.slot:
         slots.copy_rows(seat.source, seat.slot, seat.matched)
     else:
@@ -154,13 +156,20 @@ def take_newer_rows(prompt: Sequence[int], slot: int, slots: Slots) -> int:
     """
     if slots.carries:
         return 0
-    matches = [min(common_prefix(prompt, held), len(prompt) - 1) for held in slots.tokens]
+    keys = keys_of(prompt)
+    matches = [_usable(prompt, common_prefix(keys, held)) for held in slots.tokens]
     best = max(range(len(matches)), key=matches.__getitem__)
     gain = matches[best] - len(slots.tokens[slot])
     if gain < WORTH_COPYING:
         return 0
     slots.copy_rows(best, slot, matches[best])
     return gain
+
+
+def _usable(prompt: Sequence[int], equal: int) -> int:
+    """Of so many equal rows those that a prompt can begin with; its last token makes the logits."""
+    equal = min(equal, len(prompt) - 1)
+    return prompt.whole(equal) if isinstance(prompt, MixedPrompt) else equal
 
 
 def _equal_tokens(first: np.ndarray, second: np.ndarray) -> int:

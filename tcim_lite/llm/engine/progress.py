@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from ..limited import one_line
+from ..mixed_prompt import MixedPrompt
 from ..sampling import NoTokenError, check_logit
 from .answer import add_token, choose, judge_prompt, last_event
 from .prefixes import HostRows, Seat, choose_seat, take_newer_rows, take_seat
@@ -87,12 +88,12 @@ class Progress:
                 request.cached_tokens += copied
                 self._stats.cached_tokens += copied
             held = len(self._slots.tokens[slot])
-            chunk = request.prompt[held : held + self._slots.chunk_length]
+            chunk, mixed = request.chunk(held, self._slots.chunk_length)
             begin = perf_counter()
             if request.params.prompt_logprobs is None:
-                logits = self._slots.prefill(slot, chunk)
+                logits = self._slots.prefill(slot, chunk, mixed)
             else:
-                every = self._slots.prefill_all(slot, chunk)
+                every = self._slots.prefill_all(slot, chunk, mixed)
                 logits = every[-1]
             self._stats.prefill_s += perf_counter() - begin
             if request.params.prompt_logprobs is not None:
@@ -143,7 +144,7 @@ class Progress:
 
     def _verify(self, request: Request) -> bool:
         """Guesses tokens of a request and judges them; False where there is nothing to judge."""
-        if self._drafter is None:
+        if self._drafter is None or isinstance(request.prompt, MixedPrompt):  # what guesses knows no features
             return False
         slot, held = request.slot, self._slots.tokens[request.slot]
         known = len(held)
@@ -180,7 +181,7 @@ class Progress:
                 check_logit(token, logit)
             else:
                 assert logits is not None
-                token = choose(request, logits, held)
+                token = choose(request, logits, request.text_of(held))
             event = add_token(request, token, logits, len(held), self._stop_tokens, self._slots.context_length)
         except Exception as error:
             self._fail(request, error)

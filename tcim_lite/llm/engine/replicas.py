@@ -9,6 +9,7 @@ from dataclasses import fields
 from time import monotonic
 from typing import Any
 
+from ..mixed_prompt import keys_of
 from ..prompt import common_prefix
 from .driver import Driver
 from .prefixes import WORTH_COPYING
@@ -127,10 +128,12 @@ class Replicas:
         numbers = range(len(self.drivers))
         free = [number for number in numbers if load[number] < len(self.drivers[number].engine.slots)]
 
+        keys = keys_of(prompt)
+
         def gain(number: int) -> int:
             # Copies: the engine's thread changes the lists.
             held = [list(tokens) for tokens in self.drivers[number].engine.slots.tokens]
-            rows = max(common_prefix(prompt, tokens) for tokens in held)
+            rows = max(common_prefix(keys, tokens) for tokens in held)
             return rows if rows >= WORTH_COPYING else 0
 
         if free:

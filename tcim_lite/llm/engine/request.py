@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..generation_defaults import GenerationDefaults
+from ..mixed_prompt import MixedPrompt
 from ..option_types import check_whole
 from ..sampling import Sampler
 from .answer_text import AnswerText
@@ -217,7 +218,7 @@ class Request:
 
     Attributes:
         id: unique in its engine.
-        prompt: token ids.
+        prompt: token ids, or a mixed prompt.
         params: how to answer.
         state: where it is.
         slot: number of its slot, which it has in PREFILL and DECODE and had when it is DONE; -1 before.
@@ -269,6 +270,20 @@ class Request:
         allowed = np.ones(vocab_size, bool) if allowed is None else allowed.copy()
         allowed[list(self.ends)] = False
         return allowed
+
+    def chunk(self, held: int, most: int) -> tuple[Sequence[int], MixedPrompt | None]:
+        """What its next run of prefill takes, of at most `most` tokens behind `held` others.
+
+        Raises:
+            ValueError: As `MixedPrompt.cut`.
+        """
+        if isinstance(self.prompt, MixedPrompt):
+            return self.prompt.keys[held : self.prompt.cut(held, most)], self.prompt
+        return self.prompt[held : held + most], None
+
+    def text_of(self, held: Sequence[int]) -> Sequence[int]:
+        """Prompt and answer as tokens, where a slot holds them."""
+        return [*self.prompt, *self.tokens] if isinstance(self.prompt, MixedPrompt) else held
 
     @property
     def usage(self) -> Usage:

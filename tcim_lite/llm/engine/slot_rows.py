@@ -6,10 +6,11 @@ times as long. So a slot that is free is parked: its row 0 goes to the host, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from ..mixed_prompt import MixedPrompt
 from .stage import Stage
 
 _PARKED_FROM = 32  # rows; moving one row of every cache there and back costs more than reading a few
@@ -23,8 +24,8 @@ class SlotRows:
 
     Attributes:
         stages: As given.
-        tokens: What the caches of each slot hold, one list for each. Its length is the number of valid rows. A tail may
-            be deleted to forget it: rows behind the valid length are never read.
+        tokens: What the caches of each slot hold, one list for each: ids, or keys of a `MixedPrompt`. Its length is the
+            number of valid rows. A tail may be deleted to forget it: rows behind the valid length are never read.
         carries: The package has states of linear attention: a slot goes on with all of its tokens, or begins anew.
     """
 
@@ -34,10 +35,24 @@ class SlotRows:
         self._parked: dict[int, list[list[np.ndarray]]] = {}  # row 0 of each cache, by stage, of slots that pass 0
         self.carries = any(stage.carries for stage in self.stages)
         self._seen: list[int | None] = [None] * len(self)  # tokens that a slot's states are of; None: nobody knows
+        self._verified: int | None = None  # slot whose states only a verify run has, if its graph returns them all
+        self._mixed: list[MixedPrompt | None] = [None] * len(self)  # of the last prefill of each
 
     def __len__(self) -> int:
         """The number of slots, B."""
         return len(self.tokens)
+
+    @property
+    def feature_width(self) -> int:
+        """Numbers of a row that may stand in the place of a token's."""
+        first = self.stages[0].prefill
+        width: int = first.get_input_info(first.get_input_name(0)).shape[-1]
+        return width
+
+    @property
+    def stack_count(self) -> int:
+        """Deepstack inputs of all stages."""
+        return sum(len(stage.lanes[0].deepstack) for stage in self.stages)
 
     def park(self, slot: int) -> None:
         """Says that decode steps will come before a slot is used again; they need not read its rows then."""
@@ -93,3 +108,28 @@ class SlotRows:
                 f"slot {slot} holds {held} tokens, but its states are not those after them: states only go "
                 "forward; empty the slot's tokens and begin at 0 again"
             )
+
+    def _shift(self, slot: int) -> int:
+        """What the position of the slot's next token is more than its number."""
+        mixed = self._mixed[slot]
+        return mixed.shift if mixed is not None and self.stages[0].lanes[slot].has_axes else 0
+
+    def _settle(self, at_work: Collection[int], verifies: int | None) -> None:
+        """Before a run of these slots: their states lie where it reads them.
+
+        Args:
+            at_work: Slots that take part.
+            verifies: The slot whose verify graph it is, which goes on with its own outputs.
+        """
+        slot = self._verified
+        if slot is None or slot == verifies:
+            return
+        held, self._seen[slot] = len(self.tokens[slot]), None
+        try:
+            for stage in self.stages if held else ():  # without tokens it begins anew
+                stage.settle(held)
+        except ValueError:
+            if slot in at_work:
+                raise
+            self.tokens[slot] = []  # nothing can go on there
+        self._verified, self._seen[slot] = None, held

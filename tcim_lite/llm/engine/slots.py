@@ -20,14 +20,16 @@ one row where the decode graph computes B. On this CPU both give the same bits; 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import tcim_lite.runtime as tcim
 
+from ..mixed_prompt import MixedPrompt
 from ..package import HIDDEN_STATES, Package
 from ..ports import check_decode, hidden_of_verify
 from ..prompt import last_logits
@@ -63,7 +65,7 @@ class Slots(SlotRows):
         hidden_output: The output with the hidden states from which these guess; empty without them.
         on_hidden: Called after a run of such a package, for each slot at work: its number, its tokens before the run,
             those of the run, the hidden states after each or after the last, [tokens or 1, H], and whether they are a
-            prompt's. May be set.
+            prompt's. May be set. It is told nothing of mixed prompts.
         managers: Of the weights, one for each stage, and `devices`; what `open` used.
 
     Raises:
@@ -105,7 +107,6 @@ class Slots(SlotRows):
         self.managers: list[tcim.WeightManager] = []
         self.devices: tuple[int, ...] = ()
         self._rows = np.zeros((batches[0], 1, embedding.shape[1]), embedding.dtype)
-        self._verified: int | None = None  # slot whose states only a verify run has, if its graph returns them all
 
     @classmethod
     def open(
@@ -138,19 +139,25 @@ class Slots(SlotRows):
         """Has `call` called whenever a step of prompt or answer is about to run on the device."""
         self.stages[0].before_run = call
 
-    def prefill(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
+    def prefill(self, slot: int, tokens: Sequence[int], mixed: MixedPrompt | None = None) -> np.ndarray:
         """Appends at most `chunk_length` tokens to a slot; returns the logits [V] after the last.
 
-        Any cut of a prompt gives the same bits.
+        Any cut of a prompt gives the same bits; one of a mixed prompt has to be at one of its `cut`s.
+
+        Args:
+            slot: Its number.
+            tokens: Ids, or keys of a mixed prompt.
+            mixed: The prompt whose keys `tokens` are, behind those that the slot holds.
 
         Raises:
             ValueError: No tokens, more than one chunk takes, more than fit behind the slot's rows, or the states of the
                 slot have not seen its tokens, and those alone.
         """
-        logits = self._run_prompt("prefill", self.chunk_length, slot, tokens)
+        self._mixed[slot] = mixed
+        logits = self._run_prompt("prefill", self.chunk_length, slot, tokens, mixed)
         return last_logits(logits, len(tokens))
 
-    def prefill_all(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
+    def prefill_all(self, slot: int, tokens: Sequence[int], mixed: MixedPrompt | None = None) -> np.ndarray:
         """As `prefill`, but returns the logits [tokens, V] after each.
 
         Raises:
@@ -158,7 +165,8 @@ class Slots(SlotRows):
         """
         if not self.all_logits:
             raise ValueError("the prefill graph returns the logits of one row; compile the package with --all-logits")
-        return self._run_prompt("prefill", self.chunk_length, slot, tokens)[0, : len(tokens)]
+        self._mixed[slot] = mixed
+        return self._run_prompt("prefill", self.chunk_length, slot, tokens, mixed)[0, : len(tokens)]
 
     def verify(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
         """Appends at most `verify_length` tokens to a slot; returns the logits [tokens, V] after each.
@@ -173,7 +181,9 @@ class Slots(SlotRows):
             raise ValueError("the package has no verify graph; compile it with --verify-length T")
         return self._run_prompt("verify", self.verify_length, slot, tokens)[0, : len(tokens)]
 
-    def _run_prompt(self, graph: str, length: int, slot: int, tokens: Sequence[int]) -> np.ndarray:
+    def _run_prompt(
+        self, graph: str, length: int, slot: int, tokens: Sequence[int], mixed: MixedPrompt | None = None
+    ) -> np.ndarray:
         """Output 0 of the last stage after a run of its graph of that name, which takes `length` tokens."""
         held = self.tokens[slot]
         if not 0 < len(tokens) <= length:
@@ -191,37 +201,23 @@ class Slots(SlotRows):
             self._check_states(slot)
         self._seen[slot] = None
         rows = np.zeros((1, length, self.embedding.shape[1]), self.embedding.dtype)
-        rows[0, : len(tokens)] = self.embedding[list(tokens)]
+        more: dict[str, Any] = {}
+        if mixed is not None:
+            span = (len(held), len(held) + len(tokens))
+            rows[0, : len(tokens)], more["part"] = mixed.rows(self.embedding, *span), mixed.part(*span)
+        else:
+            rows[0, : len(tokens)] = self.embedding[list(tokens)]
+            more["shift"] = self._shift(slot)
         for stage in self.stages:
-            rows = stage.run_prompt(getattr(stage, graph), slot, rows, len(held), len(tokens))
+            rows = stage.run_prompt(getattr(stage, graph), slot, rows, len(held), len(tokens), **more)
         if graph == "verify":
             self._verified = slot
-        if self.on_hidden is not None:
+        if self.on_hidden is not None and self._mixed[slot] is None:
             hidden = getattr(self.stages[-1], graph).get_output(self.hidden_output).numpy()[0, : len(tokens)]
             self.on_hidden(slot, len(held), tokens, hidden, graph == "prefill")
         held.extend(tokens)
         self._seen[slot] = len(held)
         return rows
-
-    def _settle(self, at_work: Collection[int], verifies: int | None) -> None:
-        """Before a run of these slots: their states lie where it reads them.
-
-        Args:
-            at_work: Slots that take part.
-            verifies: The slot whose verify graph it is, which goes on with its own outputs.
-        """
-        slot = self._verified
-        if slot is None or slot == verifies:
-            return
-        held, self._seen[slot] = len(self.tokens[slot]), None
-        try:
-            for stage in self.stages if held else ():  # without tokens it begins anew
-                stage.settle(held)
-        except ValueError:
-            if slot in at_work:
-                raise
-            self.tokens[slot] = []  # nothing can go on there
-        self._verified, self._seen[slot] = None, held
 
     def decode(self, tokens: Mapping[int, int]) -> np.ndarray:
         """Appends one token to each slot named; the others keep their rows (the idle-slot rule).
@@ -288,11 +284,14 @@ class Slots(SlotRows):
             lengths.append(0 if slot in self._parked else len(held))
         rows = self._rows
         self._seen = [None if slot in tokens else seen for slot, seen in enumerate(self._seen)]
+        shifts = {slot: self._shift(slot) for slot in tokens}
         for stage in self.stages:
-            rows = stage.run_decode(rows, lengths, tokens, output if stage is self.stages[-1] else None)
+            rows = stage.run_decode(rows, lengths, tokens, output if stage is self.stages[-1] else None, shifts)
         if self.on_hidden is not None:
             hidden = self.stages[-1].decoded(self.hidden_output)
             for slot, token in tokens.items():
+                if self._mixed[slot] is not None:
+                    continue
                 self.on_hidden(slot, len(self.tokens[slot]), [token], hidden[slot], False)
         for slot, token in tokens.items():
             self.tokens[slot].append(token)

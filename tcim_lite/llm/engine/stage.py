@@ -109,7 +109,9 @@ class Stage:
         share_lora(owner, [other for other in others if other is not None])
         return cls(others[0], owner, others[1])
 
-    def run_prompt(self, graph: Any, slot: int, rows: np.ndarray, valid: int, current: int) -> np.ndarray:
+    def run_prompt(
+        self, graph: Any, slot: int, rows: np.ndarray, valid: int, current: int, **others: Any
+    ) -> np.ndarray:
         """Runs `prefill` or `verify` on the caches of a slot; returns output 0, arguments as those of `run_graph`."""
         if self._bound.pop(id(graph), None) != slot:  # none until all are bound
             for name, cache in zip(cache_names(graph), self.caches[slot], strict=True):
@@ -120,7 +122,7 @@ class Stage:
         if self._step_states is not None and graph is self.verify:
             self._step_states.bind(slot, valid)
         self.before_run()
-        return run_graph(graph, rows, valid, current)
+        return run_graph(graph, rows, valid, current, **others)
 
     def settle(self, valid: int) -> None:
         """Brings the states after `valid` tokens, where a verify run has them, to where all runs of its slot read."""
@@ -135,18 +137,25 @@ class Stage:
             clear_carried(self.decode, slot)
 
     def run_decode(
-        self, rows: np.ndarray, lengths: Sequence[int], at_work: Mapping[int, Any], output: str | None = None
+        self,
+        rows: np.ndarray,
+        lengths: Sequence[int],
+        at_work: Mapping[int, Any],
+        output: str | None = None,
+        shifts: Mapping[int, int] | None = None,
     ) -> np.ndarray:
         """Runs `decode` with rows [B, 1, H] and the valid length of every slot; returns output 0, or the one named.
 
         A length that has not changed is not set again, but for slots at work, which say it in every run (S-203).
+        `shifts` has what the positions of slots at work are more than their lengths, where they are something else.
         """
         for slot, (lane, length) in enumerate(zip(self.lanes, lengths, strict=True)):
             if slot in at_work or self._lengths[slot] != length:
                 self._lengths[slot] = -1
                 value = self._values[slot]
                 value[0] = length
-                lane.set_place(self.decode, value)
+                shift = (shifts or {}).get(slot, 0) if slot in at_work else 0
+                lane.set_place(self.decode, value, value + np.int32(shift) if shift else None)
                 self._masks.set(length, 1, slot)
                 self._lengths[slot] = length
             # What is masked leaves the states as they are.
