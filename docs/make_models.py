@@ -7,7 +7,7 @@ from pathlib import Path
 from tcim_lite.hmm.weight_format import LAYOUTS
 from tcim_lite.models.blocks import DeltaNet
 from tcim_lite.models.blocks.attention import unit_norms
-from tcim_lite.models.checkpoints.four_bit import METHODS
+from tcim_lite.models.checkpoints.quantized.table import METHODS
 from tcim_lite.models.common.profiles import profile_for
 from tcim_lite.models.common.rope import ROPE_TYPES
 from tcim_lite.models.compiler.weights import weight_specs
@@ -22,7 +22,8 @@ QUANTS = ("w4a8h0_ssfp", "mxfp4a8", "w8a8h1_sefp", "float16")
 INTRODUCTION = """# Models
 <!-- Made from models/families and benchmarks/shapes by docs/make_models.py: `make docs` does it. -->
 
-`tcim-lite compile` takes a Hugging Face folder or a GGUF file of these families ([compile.md](compile.md)).
+`tcim-lite compile` takes a Hugging Face folder or a GGUF file of these families ([compile.md](compile.md)). The last
+column says whether it takes [quantised](compile.md#checkpoints) folders.
 
 """
 
@@ -71,6 +72,7 @@ These tests take the families from the records:
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_quantised.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
 | experts in MXFP4 against transformers | `models/test_packed_experts.py` |
+| FP8 against what it stands for, and transformers | `models/test_fp8.py` |
 
 **Checkpoints tried.** The tests compile random checkpoints made from each record's tiny config, and the demo checkpoint
 (Qwen3, trained for this repository). No released weights were compiled, because the tests have no access to them.
@@ -92,8 +94,9 @@ LIMITS = """
 - Other values of `model_type`, which are refused with the list above.
 - RoPE other than {rope}.
 - `partial_rotary_factor` where the table does not say that a part of each head turns.
-- Quantised checkpoints other than {methods} in 4 bits and experts in MXFP4; of these,
-  [compile.md](compile.md#checkpoints) says what our formats cannot hold.
+- Quantised checkpoints whose `quant_method` is none of
+  {methods}.
+  [compile.md](compile.md#checkpoints) says which keys and layouts of these are read.
 - Tokenizers in GGUF other than BPE over bytes with the splits that [compile.md](compile.md#gguf-files) names, and
   SentencePiece's BPE.
 - PyTorch's own files (`.bin`, `.pt`): convert them to safetensors.
@@ -104,7 +107,7 @@ LIMITS = """
 
 def page() -> str:
     """The page in Markdown."""
-    columns = ("family", "`model_type`", "models", "special to it", "vision tower", "GGUF", "GPTQ, AWQ")
+    columns = ("family", "`model_type`", "models", "special to it", "vision tower", "GGUF", "quantised")
     rows = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for family in FAMILIES.values():
         gguf = f"`{family.gguf.arch}`" if family.gguf else "no"
@@ -119,7 +122,7 @@ def page() -> str:
         config = read_config(json.loads((folder / "config.json").read_text()))
         cells = [f"{token_bytes(config, quant) / 1e6:,.0f}" for quant in QUANTS]
         sizes.append(f"| {folder.name} | {config.family.title} | {' | '.join(cells)} |")
-    limits = LIMITS.format(rope=", ".join(ROPE_TYPES), methods=" and ".join(method.upper() for method in METHODS))
+    limits = LIMITS.format(rope=", ".join(ROPE_TYPES), methods=", ".join(f"`{method}`" for method in METHODS))
     return INTRODUCTION + "\n".join(rows) + "\n" + REST + "\n".join(sizes) + "\n" + limits
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from .checkpoints.four_bit import four_bit_scheme
 from .checkpoints.packed_experts import Packing
+from .checkpoints.quantized.table import scheme_of
 from .common.config_keys import Key, Only, read_keys
 from .common.config_rules import Axes, Rope, WindowRule, read_rope, read_rotary_dim, unnested
 from .contract import Contract
@@ -201,7 +201,7 @@ class Family:
         Raises:
             CompileError: A value that is missing, malformed or not supported.
         """
-        four_bit_scheme(raw)
+        scheme_of(raw)
         classes, hidden_after = self.classes(raw), self.hidden_after(raw)
         raw = unnested(raw, self.nested) if self.nested else raw
         given = read_keys(self.keys, raw, self.title)

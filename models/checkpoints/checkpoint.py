@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from tcim_lite.hmm.foreign import describe_foreign
 from tcim_lite.hmm.layout import MAGIC_MODEL, MAGIC_WEIGHTS
 
-from ..common.errors import CheckpointError, need_extra
+from ..common.errors import CheckpointError
+from .tensor_file import INDEX, MOST_JSON_BYTES, Entry, entries_of, import_safe_open, missing, open_file
 
-_INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
-_MOST_JSON_BYTES = 64 << 20
 FLOATS = ("BF16", "F16", "F32")
+# What safetensors does not give to numpy, and integers of the same size: read as bytes from where they lie in the file.
+_OF_ONE_BYTE = ("U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -26,8 +27,8 @@ def read_json(path: Path) -> dict[str, Any]:
     if path.exists() and not path.is_file():  # reading a FIFO or a device might not end
         raise CheckpointError(f"{path} is not a regular file; expected a Hugging Face checkpoint folder")
     try:
-        if path.stat().st_size > _MOST_JSON_BYTES:
-            raise CheckpointError(f"{path} has {path.stat().st_size} bytes, expected at most {_MOST_JSON_BYTES}")
+        if path.stat().st_size > MOST_JSON_BYTES:
+            raise CheckpointError(f"{path} has {path.stat().st_size} bytes, expected at most {MOST_JSON_BYTES}")
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; expected a Hugging Face checkpoint folder") from None
@@ -60,6 +61,18 @@ class TensorStore(Protocol):
         ...
 
 
+class PartStore(TensorStore, Protocol):
+    """A store that also gives parts of tensors of more than two axes."""
+
+    def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
+        """Raises CheckpointError unless the tensor exists, has one of `dtypes` and `shape`."""
+        ...
+
+    def part(self, name: str, index: tuple[int | slice, ...]) -> NDArray[Any]:
+        """Returns a part of a tensor as it is stored; one that stands for floats as fp32."""
+        ...
+
+
 class Checkpoint:
     """Tensors of a checkpoint folder, read a few rows at a time as fp32; one without axes counts as a vector of one.
 
@@ -73,18 +86,19 @@ class Checkpoint:
             CheckpointError: No safetensors, or a shard is missing.
             CompileError: The extra ``[compile]`` is not installed.
         """
-        _import_safe_open()
+        import_safe_open()
         self.folder = folder
-        if (folder / _INDEX).is_file():
-            weight_map = read_json(folder / _INDEX).get("weight_map")
+        if (folder / INDEX).is_file():
+            weight_map = read_json(folder / INDEX).get("weight_map")
             if not isinstance(weight_map, dict):
-                raise CheckpointError(f"{folder / _INDEX} has no 'weight_map'")
+                raise CheckpointError(f"{folder / INDEX} has no 'weight_map'")
             self._files = {name: self._shard(file) for name, file in weight_map.items()}
         else:
-            self._files = dict.fromkeys(self._names_in(self._single()), self._single())
+            self._files = dict.fromkeys(entries_of(self._single()), self._single())
+        self._read: dict[Path, dict[str, Entry]] = {}
 
     def __contains__(self, name: str) -> bool:
-        return self._stored(name) in self._files
+        return self.stored_name(name) in self._files
 
     def names(self) -> list[str]:
         """Returns the names of all tensors."""
@@ -92,21 +106,24 @@ class Checkpoint:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""
-        name = self._stored(name)
-        with self._open(name) as file:
-            return tuple(file.get_slice(name).get_shape()) or (1,)
+        return self._entry(name).shape or (1,)
+
+    def dtype(self, name: str) -> str:
+        """Returns the dtype of a tensor as safetensors calls it."""
+        return self._entry(name).dtype
 
     def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
         """Raises CheckpointError unless the tensor exists, has one of `dtypes` and `shape`."""
-        name = self._stored(name)
-        with self._open(name) as file:
-            entry = file.get_slice(name)
-            got, dtype = tuple(entry.get_shape()) or (1,), entry.get_dtype()
-        where = f"tensor {name!r} in {self._files[name]}"
-        if got != tuple(shape):
-            raise CheckpointError(f"{where} has shape {list(got)}, expected {list(shape)} by config.json")
-        if dtype not in dtypes:
-            raise CheckpointError(f"{where} has dtype {dtype}, expected one of {', '.join(dtypes)}")
+        entry = self._entry(name)
+        if (got := entry.shape or (1,)) != tuple(shape):
+            raise CheckpointError(f"{self.where(name)} has shape {list(got)}, expected {list(shape)} by config.json")
+        if entry.dtype not in dtypes:
+            raise CheckpointError(f"{self.where(name)} has dtype {entry.dtype}, expected one of {', '.join(dtypes)}")
+
+    def where(self, name: str) -> str:
+        """Names a tensor and its file in messages."""
+        stored = self.stored_name(name)
+        return f"tensor {stored!r} in {self._files[stored]}"
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
         """Returns rows start..stop of a tensor in fp32.
@@ -115,7 +132,9 @@ class Checkpoint:
             CheckpointError: The tensor is missing or holds NaN or infinity. One without axes may be infinite, as bounds
                 are that keep nothing.
         """
-        name = self._stored(name)
+        if (dtype := self.dtype(name)) in _OF_ONE_BYTE:
+            raise CheckpointError(f"{self.where(name)} has dtype {dtype}, expected one of {', '.join(FLOATS)}")
+        name = self.stored_name(name)
         with self._open(name) as file:
             entry = file.get_slice(name)
             has_axes = bool(entry.get_shape())
@@ -125,38 +144,56 @@ class Checkpoint:
         return rows
 
     def part(self, name: str, index: tuple[int | slice, ...]) -> NDArray[Any]:
-        """Returns a part of a tensor in the dtype that it is stored in; CheckpointError if it is missing."""
-        name = self._stored(name)
+        """Returns a part of a tensor in the dtype that it is stored in; CheckpointError if it is missing.
+
+        Floats of 8 bits are returned as uint8. One without axes counts as a vector of one, which is returned whole.
+        """
+        entry, name = self._entry(name), self.stored_name(name)
+        if entry.dtype in _OF_ONE_BYTE:
+            kind = np.int8 if entry.dtype == "I8" else np.uint8
+            if 0 in entry.shape:
+                return np.zeros(entry.shape, kind)[index]
+            mapped = np.memmap(self._files[name], kind, "r", entry.begin, entry.shape or (1,))
+            return np.array(mapped[index] if entry.shape else mapped)
         with self._open(name) as file:
-            return np.asarray(file.get_slice(name)[index])
+            return np.asarray(file.get_slice(name)[index] if entry.shape else [file.get_tensor(name)])
 
     def integers(self, name: str, columns: slice = slice(None)) -> NDArray[np.int32]:
         """Returns a tensor of int32, or some columns of a matrix; CheckpointError if it is missing."""
-        name = self._stored(name)
+        name = self.stored_name(name)
         with self._open(name) as file:
             entry = file.get_slice(name)
             values = entry[:] if columns == slice(None) else entry[:, columns]
         return np.ascontiguousarray(values, np.int32)
 
-    def _stored(self, name: str) -> str:
+    def stored_name(self, name: str) -> str:
         """The name in the files of what callers call so, which is another in views of a part of a model."""
         return name
 
     def _open(self, name: str) -> Any:
-        if name not in self._files:
-            source = _INDEX if (self.folder / _INDEX).is_file() else _SINGLE
-            raise CheckpointError(f"{self.folder / source} has no tensor {name!r}")
-        return _open(self._files[name], name)
+        return open_file(self._file(name), name)
 
-    def _names_in(self, path: Path) -> Sequence[str]:
-        with _open(path) as file:
-            return list(file.keys())
+    def _file(self, name: str) -> Path:
+        if name not in self._files:
+            source = INDEX if (self.folder / INDEX).is_file() else _SINGLE
+            raise CheckpointError(f"{self.folder / source} has no tensor {name!r}")
+        return self._files[name]
+
+    def _entry(self, name: str) -> Entry:
+        """Of what callers call so."""
+        path = self._file(name := self.stored_name(name))
+        entries = self._read.get(path)
+        if entries is None:
+            entries = self._read[path] = entries_of(path)
+        if name not in entries:
+            raise missing(path, name)
+        return entries[name]
 
     def _shard(self, file: object) -> Path:
         if not isinstance(file, str) or Path(file).name != file:
-            raise CheckpointError(f"{self.folder / _INDEX} names the shard {file!r}, expected a bare file name")
+            raise CheckpointError(f"{self.folder / INDEX} names the shard {file!r}, expected a bare file name")
         if not (self.folder / file).is_file():
-            raise CheckpointError(f"{self.folder / file} does not exist, but {_INDEX} names it (incomplete download?)")
+            raise CheckpointError(f"{self.folder / file} does not exist, but {INDEX} names it (incomplete download?)")
         return self.folder / file
 
     def _single(self) -> Path:
@@ -170,51 +207,7 @@ class Checkpoint:
             )
         if graph := next(self.folder.glob("*.hmm*"), None):
             raise CheckpointError(f"{self.folder} is a compiled package already: it has {graph.name} and no {_SINGLE}")
-        raise CheckpointError(f"{self.folder} has neither {_SINGLE} nor {_INDEX}; --random-weights needs no weights")
-
-
-def _import_safe_open() -> Any:
-    try:
-        import ml_dtypes  # noqa: F401  numpy has no bfloat16 of its own
-    except ImportError:
-        raise need_extra("ml_dtypes", "reading bf16 tensors") from None
-    try:
-        from safetensors import safe_open
-    except ImportError:
-        raise need_extra("safetensors", "reading a checkpoint") from None
-    return safe_open
-
-
-def _open(path: Path, name: str | None = None) -> Any:
-    safe_open = _import_safe_open()
-    try:
-        file = safe_open(str(path), framework="numpy")
-        if name is not None and name not in file.keys():  # noqa: SIM118  not a dict
-            raise CheckpointError(f"{path} has no tensor {name!r}, but {_INDEX} says so (mixed downloads?)")
-    except CheckpointError:
-        raise
-    except Exception as error:  # safetensors raises its own type, OSError or others by version
-        raise CheckpointError(f"{path} is not a readable safetensors file: {_cut_off(path) or error}") from error
-    return file
-
-
-def _cut_off(path: Path) -> str | None:
-    """Says why a safetensors file cannot be opened, or which tensor lies beyond its end; None where it is neither."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            start = 8 + int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(start - 8)) if start <= min(size, _MOST_JSON_BYTES) else {}
-        ends = {name: start + entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
-        first = min((name for name, end in ends.items() if end > size), key=ends.__getitem__, default=None)
-    except OSError as error:
-        return error.strerror
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None
-    if first is None:
-        return None
-    whole = max(ends.values())
-    return f"tensor {first!r} ends at byte {ends[first]}, the file has {size} of {whole} (incomplete download?)"
+        raise CheckpointError(f"{self.folder} has neither {_SINGLE} nor {INDEX}; --random-weights needs no weights")
 
 
 def config_of(folder: Path) -> Mapping[str, Any]:

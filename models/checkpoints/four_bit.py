@@ -17,7 +17,6 @@ from tcim_lite.hmm.weight_format import GROUP
 
 from ..common.errors import CheckpointError, CompileError
 from .checkpoint import Checkpoint
-from .packed_experts import METHOD as MXFP4
 
 METHODS = ("gptq", "awq")
 _PER_WORD = 8
@@ -43,23 +42,13 @@ class FourBit:
     stored_zero: int
 
 
-def four_bit_scheme(config: Mapping[str, Any]) -> FourBit | None:
-    """Reads `quantization_config` of a config.json; None where there is none.
+def four_bit_scheme(scheme: Mapping[str, Any]) -> FourBit:
+    """Reads `quantization_config`, whose `quant_method` is one of `METHODS`.
 
     Raises:
-        CompileError: A method or layout that is not read here.
+        CompileError: A layout that is not read here.
     """
-    scheme = config.get("quantization_config")
-    if not scheme:
-        return None
-    method = scheme.get("quant_method", "?") if isinstance(scheme, Mapping) else scheme
-    if method == MXFP4:
-        return None  # of the experts alone: packed_experts.py reads them
-    if not isinstance(scheme, Mapping) or method not in METHODS:
-        raise CompileError(
-            f"the checkpoint is already quantised ({method!r}); use the original bf16 checkpoint, or one of "
-            f"{' or '.join(METHODS)} in 4 bits"
-        )
+    method = scheme["quant_method"]
     bits, group = scheme.get("bits"), scheme.get("group_size", 128)
     if bits != 4:
         raise CompileError(

@@ -54,7 +54,7 @@ class LanguageTensors(Checkpoint):
             names = [own + name.removeprefix(stored) if name.startswith(stored) else name for name in names]
         return names
 
-    def _stored(self, name: str) -> str:
+    def stored_name(self, name: str) -> str:
         if name.startswith(_HEAD):
             return self._head + name.removeprefix(_HEAD)
         return self._prefix + name.removeprefix(_OWN) if name.startswith(_OWN) else name

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import CheckpointError
-from .checkpoint import Checkpoint
+from .checkpoint import PartStore
 
 # As gpt-oss, Qwen3.5 and Qwen3-VL have them.
 Packing: TypeAlias = Literal["turns", "rows", "columns"]
@@ -62,7 +62,7 @@ def _usual(name: str) -> str:
 class PackedExperts:
     """As `Checkpoint`; tensors of all experts are seen as one for each, `X.experts.3.gate_proj.weight` for example."""
 
-    def __init__(self, checkpoint: Checkpoint, count: int, packing: Packing, inner: int) -> None:
+    def __init__(self, checkpoint: PartStore, count: int, packing: Packing, inner: int) -> None:
         """`count` experts in a layer, `inner` numbers between their projections."""
         self._checkpoint, self._count = checkpoint, count
         self._halves, self._rows_first = packing != "turns", packing == "rows"
@@ -71,7 +71,7 @@ class PackedExperts:
             self._rows_first = all(self._has_rows_first(name, inner) for name in checkpoint.names())
 
     @staticmethod
-    def fits(checkpoint: Checkpoint) -> bool:
+    def fits(checkpoint: PartStore) -> bool:
         """Whether a checkpoint has such tensors."""
         return any(_PACKED.fullmatch(_usual(name)) for name in checkpoint.names())
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.checkpoint import Checkpoint, config_of
+from ..checkpoints.quantized.table import decoded
 from ..common.profiles import Profile
 from ..sounds.kind import Encoder
 from ..weights.spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
@@ -37,7 +38,7 @@ def encoder_graph(
     """
     tensors: TensorSource = RandomTensors(options.seed)
     if not options.random_weights:
-        tensors = CheckpointTensors(Checkpoint(options.checkpoint))
+        tensors = CheckpointTensors(decoded(Checkpoint(options.checkpoint), config_of(options.checkpoint)))
     tensors.check(specs)
     return OtherGraphs(
         stem=stem,

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.checkpoint import Checkpoint, TensorStore, config_of
-from ..checkpoints.four_bit import FourBitCheckpoint, four_bit_scheme
+from ..checkpoints.four_bit import FourBitCheckpoint
 from ..checkpoints.gguf import GgufCheckpoint, is_gguf
 from ..checkpoints.language_tensors import LanguageTensors
 from ..checkpoints.packed_experts import PackedExperts
+from ..checkpoints.quantized.table import decoded
 from ..checkpoints.weight_norm import NormedTensors
 from ..common.package import host_files_in
 from ..model_config import ModelConfig
@@ -57,13 +58,13 @@ def open_source(path: Path, read: Callable[[Mapping[str, Any]], ModelConfig], *,
         checkpoint = Checkpoint(folder)
         if LanguageTensors.fits(checkpoint):
             checkpoint = LanguageTensors(folder)
-        scheme, tensors = four_bit_scheme(config), checkpoint
-        if scheme is not None:
-            tensors = FourBitCheckpoint(checkpoint, scheme)
-        elif PackedExperts.fits(checkpoint):
+        tensors = store = decoded(checkpoint, config)
+        if isinstance(store, FourBitCheckpoint):
+            pass  # which has no experts in one tensor
+        elif PackedExperts.fits(store):
             model = read(config)
             count, inner = (0, 0) if model.experts is None else (model.experts.count, model.experts.inner)
-            tensors = PackedExperts(checkpoint, count, model.family.packed_experts, inner)
-        elif NormedTensors.fits(checkpoint):
-            tensors = NormedTensors(checkpoint)
+            tensors = PackedExperts(store, count, model.family.packed_experts, inner)
+        elif NormedTensors.fits(store):
+            tensors = NormedTensors(store)
     return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tcim_lite.hmm import WeightEntry
 
+from ..checkpoints.quantized.table import decoded
 from ..common.errors import CompileError
 from ..common.profiles import Profile, profile_for
 from ..model_config import ModelConfig
@@ -53,7 +54,7 @@ def prepare_tower(options: CompileOptions, name: str, source: Source, model: Mod
     weights = plan.weights(profile)
     tensors: TensorSource = RandomTensors(options.seed)
     if source.tensors is not None:
-        tensors = CheckpointTensors(family.vision.store(source.path))
+        tensors = CheckpointTensors(decoded(family.vision.store(source.path), source.config))
     tensors.check([*weights, *plan.tables()])
     common = {"model_type": family.model_type, "quant": profile.quant}
 

@@ -54,7 +54,7 @@ def test_defaults(tiny_config: dict[str, Any]) -> None:
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5 is not supported, expected 1"),
         ({"partial_rotary_factor": 0.0}, "partial_rotary_factor=0.0 is not supported"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "already quantised.*fp8"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "already quantised.*hqq"),
         ({"quantization_config": "fp8"}, "already quantised.*fp8"),
         ({"architectures": 5}, "another architecture"),
         ({"layer_types": 5}, "layer_types"),

@@ -13,6 +13,7 @@ from four_bit_checkpoints import AWQ, GPTQ, SIZES, Made
 from tcim_lite.hmm import read
 from tcim_lite.models.checkpoints.checkpoint import Checkpoint
 from tcim_lite.models.checkpoints.four_bit import FourBitCheckpoint, four_bit_scheme
+from tcim_lite.models.checkpoints.quantized.table import scheme_of
 from tcim_lite.models.common.errors import CheckpointError, CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.weights.packing import unpack
@@ -131,8 +132,7 @@ def test_rows_may_begin_anywhere(tmp_path: Path) -> None:
     for scheme in (GPTQ, AWQ):
         made = Made(tmp_path / scheme["quant_method"], scheme, symmetric=False)
         made.write()
-        parsed = four_bit_scheme(made.config)
-        assert parsed is not None
+        parsed = four_bit_scheme(made.config["quantization_config"])
         checkpoint = FourBitCheckpoint(Checkpoint(made.folder), parsed)
         name = "model.layers.1.mlp.down_proj.weight"
         assert checkpoint.shape(name) == (256, 384)
@@ -156,8 +156,7 @@ def test_inputs_in_the_order_of_their_activations(tmp_path: Path) -> None:
         CheckpointError, match=rf"'{stem}\.g_idx' puts inputs in the order of their activations.*another"
     ):
         compiled(folder, tmp_path / "out")
-    parsed = four_bit_scheme(made.config)
-    assert parsed is not None
+    parsed = four_bit_scheme(made.config["quantization_config"])
     scales = made.scales[f"{stem}.weight"].astype(np.float32)
     values = FourBitCheckpoint(Checkpoint(folder), parsed).read(f"{stem}.weight")
     np.testing.assert_array_equal(values, made.codes[f"{stem}.weight"] * scales[:, order])
@@ -171,8 +170,8 @@ def test_inputs_in_the_order_of_their_activations(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         (
-            {"quant_method": "fp8"},
-            r"already quantised \('fp8'\); use the original bf16 checkpoint, or one of gptq or awq",
+            {"quant_method": "hqq"},
+            r"already quantised \('hqq'\), which is not read here; expected one of gptq, awq, .*; use one of these",
         ),
         ({"bits": 8}, "bits=8 is not supported, only 4: the scales of our 8-bit format are powers of two"),
         ({"group_size": "64"}, "group_size must be a positive integer or -1, got '64'"),
@@ -182,7 +181,7 @@ def test_inputs_in_the_order_of_their_activations(tmp_path: Path) -> None:
 )
 def test_other_schemes_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(CompileError, match=message):
-        four_bit_scheme({"quantization_config": {**GPTQ, **changes}})
+        scheme_of({"quantization_config": {**GPTQ, **changes}})
 
 
 STEM = "model.layers.1.self_attn.v_proj"

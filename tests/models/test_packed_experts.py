@@ -229,7 +229,7 @@ def test_a_file_that_ends_in_the_blocks_is_named(tmp_path):
         ({"num_local_experts": None}, "config.json has no 'num_local_experts'"),
         ({"swiglu_limit": 0}, "swiglu_limit must be a positive number"),
         ({"layer_types": ["sliding_attention"]}, "layer_types must name 2 attention layers"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "already quantised"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "already quantised"),
     ],
 )
 def test_configs_that_cannot_be(changes, message):

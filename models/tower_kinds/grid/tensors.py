@@ -28,7 +28,7 @@ class GridTensors(Checkpoint):
         beside = (prefix for prefix in PROJECTORS if any(name.startswith(prefix) for name in names))
         self._projector = next(beside, PROJECTORS[0])
 
-    def _stored(self, name: str) -> str:
+    def stored_name(self, name: str) -> str:
         if name.startswith(_PROJECTOR):
             return self._projector + name.removeprefix(_PROJECTOR)
         return self._prefix + name

@@ -1,0 +1,53 @@
+"""Which module reads a `quant_method` of `quantization_config`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from ...common.errors import CompileError
+from .. import four_bit, packed_experts
+from ..checkpoint import Checkpoint, PartStore
+from ..four_bit import FourBit, FourBitCheckpoint
+from . import fp8
+from .keys import WHERE
+from .store import DecodedTensors, Layout
+
+Scheme: TypeAlias = FourBit | Layout
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], Scheme | None]] = {
+    **dict.fromkeys(four_bit.METHODS, four_bit.four_bit_scheme),
+    packed_experts.METHOD: lambda _: None,  # of the experts alone, whose tensors say so themselves
+    fp8.METHOD: fp8.Fp8.read,
+}
+METHODS = tuple(_READERS)
+
+
+def scheme_of(config: Mapping[str, Any]) -> Scheme | None:
+    """Reads `quantization_config` of a config.json; None where there is none, or no Linear is stored as codes.
+
+    Raises:
+        CompileError: A method or layout that is not read here.
+    """
+    scheme = config.get(WHERE)
+    if not scheme:
+        return None
+    method = scheme.get("quant_method", "?") if isinstance(scheme, Mapping) else scheme
+    if not isinstance(scheme, Mapping) or method not in METHODS:
+        raise CompileError(
+            f"the checkpoint is already quantised ({method!r}), which is not read here; expected one of "
+            f"{', '.join(METHODS)}; use one of these, the original checkpoint in bf16, or a GGUF file"
+        )
+    return _READERS[method](scheme)
+
+
+def decoded(checkpoint: Checkpoint, config: Mapping[str, Any]) -> PartStore | FourBitCheckpoint:
+    """Returns a checkpoint as floats, whatever its config.json says of how it is quantised.
+
+    Raises:
+        CompileError: As `scheme_of`.
+    """
+    scheme = scheme_of(config)
+    if scheme is None:
+        return checkpoint
+    return FourBitCheckpoint(checkpoint, scheme) if isinstance(scheme, FourBit) else DecodedTensors(checkpoint, scheme)
