@@ -14,6 +14,21 @@ from .shards import Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LowRankInputs:
+    """What is added to a Linear [N, K]: x times `down` [1, K, R] times `up` [1, R, N].
+
+    Attributes:
+        down: An input of the graph.
+        up: The same; its columns are as the rows of the weight.
+        sections: Of the weight's spec.
+    """
+
+    down: Ref
+    up: Ref
+    sections: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPart:
     """A device's part of a graph, and what blocks need to add their ops to it.
 
@@ -29,7 +44,7 @@ class GraphPart:
         layer_inputs: What `PerLayerInput` adds, of all layers side by side, [1, T, layers * size]; None without it.
         condition: What norms of hidden states are made of, [1, 1, size]; None where they have weights of their own.
         kept_row: Only row `kept_row` - 1 is needed after the model's last attention; None for every row.
-        lora: What a LoRA adds to Linears, by the name of the weight: x times [1, K, R] times [1, R, N].
+        lora: What a LoRA adds to Linears, by the name of the whole weight.
     """
 
     builder: GraphBuilder
@@ -43,7 +58,7 @@ class GraphPart:
     caches: dict[int, tuple[list[Ref], list[Ref]]] = field(default_factory=dict)
     layer_inputs: Ref | None = None
     condition: Ref | None = None
-    lora: Mapping[str, tuple[Ref, Ref]] = field(default_factory=dict)
+    lora: Mapping[str, LowRankInputs] = field(default_factory=dict)
 
     def weight(self, role: Role, layer: int | None = None) -> str:
         """Returns the name of this device's part of a weight."""
@@ -61,12 +76,22 @@ class GraphPart:
     def linear(self, name: str, x: Ref, role: Role, layer: int | None = None, bias: Role | None = None) -> Ref:
         """This device's outputs of a Linear; with a bias if one is named."""
         weight, vector = self.weight(role, layer), None if bias is None else self.weight(bias, layer)
-        if weight not in self.lora:
+        if (added := self.lora.get(role.name_of(layer))) is None:
             return self.builder.linear(name, x, weight, vector)
-        down, up = self.lora[weight]
         base = self.builder.linear(f"{name}.base", x, weight, vector)
-        added = self.builder.mat_mul(f"{name}.lora", self.builder.mat_mul(f"{name}.lora_down", x, down), up)
-        return self.builder.add(name, base, added)
+        down = self.builder.mat_mul(f"{name}.lora_down", x, added.down)
+        return self.builder.add(name, base, self.builder.mat_mul(f"{name}.lora", down, self._own(name, role, added)))
+
+    def _own(self, name: str, role: Role, added: LowRankInputs) -> Ref:
+        """The columns of `up` for this device's outputs."""
+        rows = None if self.shard.ndevice == 1 else self.shard.rows(role, added.sections)
+        if rows is None:
+            return added.up
+        pieces = [
+            self.builder.part(f"{name}.lora_up{index}", added.up, 2, part.start, part.stop)
+            for index, part in enumerate(rows)
+        ]
+        return pieces[0] if len(pieces) == 1 else self.builder.concat(f"{name}.lora_up", pieces, 2)
 
     def whole(self, name: str, begin: int, width: int, make: Callable[[str], Ref]) -> Ref:
         """Returns all `width` columns of what `make` computes this device's columns of, from `begin` on."""

@@ -22,6 +22,7 @@ from ..weights import roles
 from .carried import is_carried_role
 from .graph_inputs import GraphInputs, cached_layers, residual_name
 from .graph_specs import GraphSpec
+from .lora import LoraWeight
 
 HIDDEN_STATES = "hidden_states"  # what graphs without a head return, or those of a layer, beside the logits
 _LAST_HIDDEN = "last_hidden_state"  # what the final norm gives, as an assistant reads it
@@ -34,11 +35,11 @@ def build_graph(
     spec: GraphSpec,
     context_length: int,
     shard: Shard,
-    lora: Mapping[str, Mapping[str, tuple[int, int, int]]] | None = None,
+    lora: Sequence[LoraWeight] = (),
 ) -> Graph:
     """Returns the graph `spec` describes as one device runs it, its caches [1, Hkv, C, D] with its own heads only.
 
-    `lora` says which weights are changed by inputs, as `shapes_of` returns it.
+    `lora` says which weights are changed by inputs.
     """
     assert spec.batch == 1 or spec.tokens == 1
     assert spec.ndevice == shard.ndevice
@@ -62,20 +63,21 @@ def build_graph(
         kept_row=None if spec.all_logits or config.speaker_size else live_rows,
         tables=lower_tables(builder, slots) if config.family.contract.axes else None,
         condition=None if condition is None else builder.reshape("condition", condition, (1, *condition.shape)),
-        lora=inputs.lora(lora or {}),
+        lora=inputs.lora(lora),
     )
     x, kept = _lower_layers(part, spec, x, given)
+    # What mixes rows of the input computes them all, and so do products of inputs; a condition is of no row.
+    whole = config.source_size is not None or config.condition_size is not None or bool(part.lora)
+    counted = None if whole else live_rows
     if layers.stop < config.num_layers:
-        return builder.build({x: Role("hidden")} | _handed_on(inputs, part), live_rows=live_rows)
+        return builder.build({x: Role("hidden")} | _handed_on(inputs, part), live_rows=counted)
     outputs = _lower_end(inputs, part, x, number, given, live_rows)
     if kept is not None:
         outputs[kept] = None
     if spec.argmax:
         logits = next(iter(outputs))
         outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))
-    # What mixes rows of the input computes them all, and so do products of inputs; a condition is of no row.
-    whole = config.source_size is not None or config.condition_size is not None or bool(lora)
-    return builder.build(outputs, live_rows=None if whole else live_rows)
+    return builder.build(outputs, live_rows=counted)
 
 
 def split_of(part: Graph) -> Split:

@@ -18,7 +18,6 @@ from ..weights.used_weights import used_weights
 from .graph import build_graph, split_of
 from .graph_inputs import mask_ports
 from .graph_specs import GraphSpec
-from .lora import shapes_of
 from .mtp_graph import build_mtp_graph
 from .prepare import PreparedModel
 
@@ -126,8 +125,8 @@ def _files(model: PreparedModel, entries: Sequence[WeightEntry]) -> Iterator[Gra
         if spec.mtp == "draft":
             parts = [build_mtp_graph(model.config, model.profile, entries, spec, context, shard) for shard in shards]
         else:
-            lora = shapes_of(model.lora)
-            parts = [build_graph(model.config, model.profile, entries, spec, context, shard, lora) for shard in shards]
+            own = (model.config, model.profile, entries, spec, context)
+            parts = [build_graph(*own, shard, model.lora) for shard in shards]
         split = split_of(parts[0]) if spec.ndevice > 1 else None
         yield GraphFile(model.graph_file(spec), parts, _custom_msg(model, spec), split)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tcim_lite.hmm import Role
 
 from ..blocks import Attention, Deepstack, DeltaNet
+from ..blocks.part import LowRankInputs
 from ..blocks.shards import Shard
 from ..contract import Contract, Port
 from ..graphs.builder import GraphBuilder
@@ -16,6 +17,7 @@ from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from .carried import CarriedPorts
 from .graph_specs import GraphSpec
+from .lora import LoraWeight
 
 _MASK_ALIGNMENT = 16
 
@@ -146,12 +148,14 @@ class GraphInputs:
             carried_names=carried.names(),
         )
 
-    def lora(self, shapes: Mapping[str, Mapping[str, tuple[int, int, int]]]) -> dict[str, tuple[Ref, Ref]]:
-        """Adds what a LoRA adds to weights, behind all else; names and shapes as those of `shapes_of`."""
+    def lora(self, weights: Iterable[LoraWeight]) -> dict[str, LowRankInputs]:
+        """Adds what a LoRA adds to weights of the graph's layers, behind all else; by the name of the weight."""
         made = {}
-        for weight, ports in shapes.items():
-            down, up = (self.builder.input(name, shape) for name, shape in ports.items())
-            made[weight] = (down, up)
+        for weight in weights:
+            if weight.spec.layer in self.layers:
+                ports = zip(weight.names(), weight.shapes, strict=True)
+                down, up = (self.builder.input(name, shape) for name, shape in ports)
+                made[weight.spec.name] = LowRankInputs(down=down, up=up, sections=weight.spec.sections)
         return made
 
     def carried(self, slot: int) -> CarriedPorts:

@@ -7,7 +7,7 @@ file for each, called like it. What lies inside of an input is the compiler's ow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,8 +142,3 @@ class LoraFiles:
                     raise CompileError(f"{beyond} numbers of {name} are beyond the fp16 range; use --quant float32")
                 np.save(first / f"{name}.npy", stored)
                 link_or_copy(first / f"{name}.npy", second / f"{name}.npy")
-
-
-def shapes_of(weights: Sequence[LoraWeight]) -> Mapping[str, Mapping[str, tuple[int, int, int]]]:
-    """Names and shapes of the inputs that change a weight, by the name of the weight."""
-    return {weight.spec.name: dict(zip(weight.names(), weight.shapes, strict=True)) for weight in weights}

@@ -18,16 +18,6 @@ _TYPES: dict[str, type] = {"Path": Path, "str": str, "int": int, "bool": bool, "
 COMMON_OPTIONS = frozenset(
     {"checkpoint", "output", "name", "quant", "head_quant", "activations", "random_weights", "seed", "self_contained"}
 )
-_NOT_WITH_LORA = (
-    "all_logits",
-    "pipeline",
-    "ndevice",
-    "mtp",
-    "verify_length",
-    "draft",
-    "draft_quant",
-    "draft_layers",
-)
 _VERIFY_LENGTH = 5  # what the vendor's speculative example compiles
 
 
@@ -140,8 +130,6 @@ class CompileOptions:
             raise CompileError(
                 "--mtp with --draft, --draft-quant or --draft-layers: the MTP layer is the draft; leave one of both out"
             )
-        if self.lora is not None:
-            self.refuse_these(_NOT_WITH_LORA, "with --lora there are prefill and decode for one device alone")
         if self.hidden_states is not None and (self.argmax or self.mtp or self.has_draft):
             raise CompileError(
                 "--hidden-states with --argmax, --mtp, --draft, --draft-quant or --draft-layers: these need logits; "

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 from engine_tools import run
 from hybrid_models import bound_of, random_model, tokens_of
+from lora_adapters import ALPHA, ATTENTION, MLP, RANK
 from oracle import assert_close, oracle_logits
 from safetensors.numpy import save_file
 
@@ -24,10 +25,7 @@ from tcim_lite.llm import Sampler, lanes_of
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
 from tcim_lite.models.families import FAMILIES
 
-RANK, ALPHA = 3, 7.0
 CLASSES = {"qwen3": "Qwen3", "phi3": "Phi3", "granite": "Granite", "glm4": "Glm4"}
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-MLP = ("gate_proj", "up_proj", "down_proj")
 # Merged Linears of which some parts are changed and some are not; stacked, in turns, halves, head by head, in pairs.
 TARGETS = {
     "qwen3": [ATTENTION + MLP, ("q_proj", "v_proj"), ("up_proj",)],

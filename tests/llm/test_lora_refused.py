@@ -14,8 +14,9 @@ pytest.importorskip("safetensors.numpy", reason="writes checkpoints")
 pytest.importorskip("torch", reason="makes checkpoints")
 pytest.importorskip("transformers", reason="makes checkpoints")
 from hybrid_models import random_model
+from lora_adapters import ATTENTION, RANK
 from safetensors.numpy import load_file, save_file
-from test_lora import ATTENTION, RANK, checkpoint_of, write_adapter
+from test_lora import checkpoint_of, write_adapter
 
 from tcim_lite.models.common.errors import CompileError
 
@@ -94,15 +95,6 @@ def test_adapters_that_are_not_plain_are_refused(plain_adapter, tmp_path, messag
         compile_package(plain_adapter / "hf", tmp_path / "out", quant="float16", lora=tmp_path / "tuned")
     assert message in str(error.value)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"ndevice": 2}, {"pipeline": 2}, {"mtp": True}, {"verify_length": 3}, {"all_logits": True}, {"draft_layers": 1}],
-)
-def test_graphs_without_a_lora_are_refused(plain_adapter, tmp_path, options):
-    with pytest.raises(CompileError, match=f"--{next(iter(options)).replace('_', '-')}: with --lora there are"):
-        compile_package(plain_adapter / "hf", tmp_path / "out", lora=plain_adapter / "tuned", **options)
 
 
 def test_experts_are_refused(tmp_path):
