@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..console import take_interrupts
+from .adapters import adapters_of, add_adapter_argument, the_adapter
 from .opening import (
     add_model_arguments,
     devices_of,
@@ -46,6 +47,7 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the sub-command."""
     add_model_arguments(parser)
+    add_adapter_argument(parser, "the adapter that answers, of a package of `compile --lora` (the base model)")
     parser.add_argument("--system", metavar="TEXT", help="the system prompt")
     parser.add_argument(
         "--thinking",
@@ -75,7 +77,12 @@ def _chat(args: argparse.Namespace) -> int:
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
     engine = Engine.open(
-        package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer, speculate=speculate_of(args)
+        package,
+        devices=devices,
+        pipeline=args.pipeline,
+        adapters=adapters_of(args, package),
+        tokenizer=tokenizer,
+        speculate=speculate_of(args),
     )
     if is_terminal:
         import readline  # noqa: F401  # input() edits lines and remembers them
@@ -98,7 +105,7 @@ class Chat:
 
     def __init__(self, args: argparse.Namespace, package: Package, engine: Engine, tokenizer: Any):
         self._args, self._engine, self._tokenizer = args, engine, tokenizer
-        self._params = sampling_params(args, package.generation_defaults)
+        self._params = sampling_params(args, package.generation_defaults, adapter=the_adapter(args))
         self._package = package
         self._reading = self._stopped = False
         self._messages: list[dict[str, str]] = []

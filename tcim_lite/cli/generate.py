@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .adapters import adapters_of, add_adapter_argument, the_adapter
 from .opening import (
     add_model_arguments,
     devices_of,
@@ -36,6 +37,7 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the sub-command."""
     add_model_arguments(parser)
+    add_adapter_argument(parser, "the adapter that answers, of a package of `compile --lora` (the base model)")
     parser.add_argument("stdin", metavar="-", nargs="?", choices=("-",), help="read the prompt from standard input")
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
@@ -79,7 +81,7 @@ def _generate(args: argparse.Namespace) -> int:
     start_log(args)
     devices = devices_of(args)
     package = open_package(args)
-    params = sampling_params(args, package.generation_defaults, logprobs=args.logprobs)
+    params = sampling_params(args, package.generation_defaults, logprobs=args.logprobs, adapter=the_adapter(args))
 
     from ..llm.engine import Engine
     from ..llm.tokenizer import encode_chat, load_tokenizer
@@ -92,12 +94,17 @@ def _generate(args: argparse.Namespace) -> int:
     tokens = encode_chat(tokenizer, messages, raw=not args.chat, enable_thinking=thinking)
     tokens, params = with_channels(tokenizer, tokens, params)
     engine = Engine.open(
-        package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer, speculate=speculate_of(args)
+        package,
+        devices=devices,
+        pipeline=args.pipeline,
+        adapters=adapters_of(args, package),
+        tokenizer=tokenizer,
+        speculate=speculate_of(args),
     )
     made = answer(engine, tokens, params, (lambda piece: None) if args.json else show)
     stats = made.stats(device_name(devices), quant_of(package))
     if args.json:
-        print(json.dumps(_object(made, package.name, stats), ensure_ascii=False))
+        print(json.dumps(_object(made, the_adapter(args) or package.name, stats), ensure_ascii=False))
     else:
         print(flush=True)
     if args.show_stats:

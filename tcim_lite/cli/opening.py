@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from .adapters import adapter_to_compile
+
 if TYPE_CHECKING:
     from ..llm.engine.speculate import Speculate
     from ..llm.package import Package
@@ -146,6 +148,7 @@ def _compiled(args: argparse.Namespace, path: Path, defaults: Mapping[str, Any],
     if path.suffix in (".hmm", ".hmms", ".hmw"):
         raise ValueError(f"{path} is one file of a package; give its folder, {path.parent}")
     label = None if path.exists() else args.model
+    adapter = adapter_to_compile(args)
     path, speculate = _found(args, args.model, "a package, a checkpoint folder"), speculate_of(args)
     draft = None if args.draft is None else _found(args, args.draft, "a checkpoint folder")
     options = {**fitting(path, {**defaults, **_GRAPHS_TO_GUESS[speculate]}, draft), **given}
@@ -156,6 +159,8 @@ def _compiled(args: argparse.Namespace, path: Path, defaults: Mapping[str, Any],
             f"--speculate draft: {path} has no layer of multi-token prediction that could guess; give a draft model or "
             "an assistant with --draft MODEL, or take --speculate lookup"
         )
+    if adapter is not None:
+        options["lora"] = adapter
     count = len(shares_of(args)[0])
     if args.pipeline:
         options = {**options, "pipeline": count}

@@ -7,6 +7,7 @@ import math
 import os
 from pathlib import Path
 
+from .adapters import adapters_of, add_adapter_argument
 from .opening import add_model_arguments, explained, open_package, shares_of, speculate_of, start_log, take_model
 
 HELP = "serve a package over HTTP, as OpenAI's API"
@@ -19,6 +20,7 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the sub-command."""
     add_model_arguments(parser, log_level="info")
+    add_adapter_argument(parser, "an adapter of a package of `compile --lora`, served as the model NAME; repeatable")
     parser.add_argument(
         "--hidden-states",
         action="store_const",
@@ -94,6 +96,7 @@ def _serve(args: argparse.Namespace) -> int:
             chat_template=args.chat_template,
             devices=shares_of(args),
             pipeline=args.pipeline,
+            adapters=adapters_of(args, package),
             speculate=speculate_of(args),
             max_waiting=args.max_queue,
             chunks_per_step=args.prefill_per_decode,

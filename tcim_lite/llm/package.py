@@ -158,6 +158,13 @@ class Package:
         return Package(self.folder, self.name + _DRAFT)
 
     @property
+    def adapters(self) -> dict[str, Path]:
+        """Folders with the inputs of each LoRA that was compiled into the package, by name."""
+        begin, end = f"{self.name}_", "_prefill_lora_input"
+        found = sorted(self.folder.glob(f"{glob.escape(begin)}*{end}"))
+        return {path.name.removeprefix(begin).removesuffix(end): path for path in found}
+
+    @property
     def tokenizer_folder(self) -> Path:
         """Tokenizer files and configs of the checkpoint; the package's root has them too, for other tools."""
         return self.folder / "tokenizer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 from starlette.requests import Request
@@ -30,15 +31,15 @@ from .usage import UsageCount
 async def chat_completions(service: Service, http: Request) -> Response:
     """POST /v1/chat/completions."""
     request = with_allowed_tools(read(ChatRequest, await read_body(http, service.options.max_body_bytes)))
-    check_model(service, request.model)
+    adapter = adapter_of(service, request.model)
     n = choices(request, 1, service.options.max_choices)
-    params = chat_params(request, service.defaults)
+    params = replace(chat_params(request, service.defaults), adapter=adapter)
     text, prompt = await _chat_prompt(service, request, params)
     params = params_for(text, params, service.vocabulary)
 
     def writer(usage: UsageCount) -> Writer:
         reply = ChatReply(request, text, n, service.vocabulary)
-        return ChoicesWriter(reply, usage, service.options.model, request.stream_options)
+        return ChoicesWriter(reply, usage, adapter or service.options.model, request.stream_options)
 
     return await _answer(service, http, request, [prompt], params, n, writer)
 
@@ -46,17 +47,17 @@ async def chat_completions(service: Service, http: Request) -> Response:
 async def responses(service: Service, http: Request) -> Response:
     """POST /v1/responses."""
     asked = read(ResponsesRequest, await read_body(http, service.options.max_body_bytes))
-    check_model(service, asked.model)
+    adapter = adapter_of(service, asked.model)
     with named_as_asked():
         request = with_allowed_tools(chat_request(asked))
-        params = chat_params(request, service.defaults)
+        params = replace(chat_params(request, service.defaults), adapter=adapter)
         answer = (asked.max_output_tokens or 1) if asked.truncation == "auto" else None
         text, prompt = await _chat_prompt(service, request, params, answer)
         params = params_for(text, params, service.vocabulary)
 
         def writer(usage: UsageCount) -> Writer:
             reply = ChatReply(request, text, 1, service.vocabulary)
-            return ResponseWriter(asked, reply, params, usage, service.options.model)
+            return ResponseWriter(asked, reply, params, usage, adapter or service.options.model)
 
         return await _answer(service, http, request, [prompt], params, 1, writer)
 
@@ -64,34 +65,36 @@ async def responses(service: Service, http: Request) -> Response:
 async def completions(service: Service, http: Request) -> Response:
     """POST /v1/completions."""
     request = read(CompletionRequest, await read_body(http, service.options.max_body_bytes))
-    check_model(service, request.model)
+    adapter = adapter_of(service, request.model)
     n = choices(request, prompt_count(request.prompt), service.options.max_choices)  # before what may be many are read
-    params = completion_params(request, service.defaults)
+    params = replace(completion_params(request, service.defaults), adapter=adapter)
     most = service.engines.slots.context_length
     prompts = await service.in_thread(lambda: completion_prompts(request.prompt, service.vocabulary, most))
 
     def writer(usage: UsageCount) -> Writer:
         reply = CompletionReply(request, prompts, n, service.vocabulary)
-        return ChoicesWriter(reply, usage, service.options.model, request.stream_options)
+        return ChoicesWriter(reply, usage, adapter or service.options.model, request.stream_options)
 
     return await _answer(service, http, request, prompts, params, n, writer)
 
 
-def check_model(service: Service, name: str | None) -> None:
-    """Refuses the name of another model; a request may leave it out, or empty as with vLLM.
+def adapter_of(service: Service, name: str | None) -> str | None:
+    """The adapter of that name, or None for the base model; a request may leave the name out, or empty as with vLLM.
 
     Raises:
         ApiError: 404, 503 at shutdown.
     """
     if service.is_closing or not service.engines.is_alive:
         raise closing()
-    if name and name != service.options.model:
-        raise ApiError(
-            404,
-            f"model {name!r:.120} is not served here; this is {service.options.model!r}",
-            param="model",
-            code="model_not_found",
-        )
+    if not name or name == service.options.model:
+        return None
+    adapters = service.engines.slots.adapters.names
+    if name in adapters:
+        return name
+    served = " and ".join(map(repr, [service.options.model, *adapters]))
+    raise ApiError(
+        404, f"model {name!r:.120} is not served here; this is {served}", param="model", code="model_not_found"
+    )
 
 
 async def _chat_prompt(

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ..llm.engine import SamplingParams
-from .answer_routes import check_model
+from .answer_routes import adapter_of
 from .answers import Answers
 from .completion import completion_prompts, prompt_count
 from .errors import ApiError
@@ -30,7 +30,7 @@ _AT_ONCE = 32  # texts of one request in the queue, so that others find room the
 async def embeddings(service: Service, http: Request) -> Response:
     """POST /v1/embeddings."""
     request = read(EmbeddingRequest, await read_body(http, service.options.max_body_bytes))
-    check_model(service, request.model)
+    adapter = adapter_of(service, request.model)
     slots = service.engines.slots
     if not slots.hidden_size:
         raise ApiError(
@@ -50,7 +50,7 @@ async def embeddings(service: Service, http: Request) -> Response:
     prompts = await service.in_thread(
         lambda: completion_prompts(request.input, service.vocabulary, most, field="input")
     )
-    vectors = await _vectors(service, http, prompts)
+    vectors = await _vectors(service, http, prompts, SamplingParams(max_tokens=0, adapter=adapter))
     in_base64 = request.encoding_format == "base64"
     tokens = sum(map(len, prompts))
     return JsonResponse(
@@ -60,13 +60,15 @@ async def embeddings(service: Service, http: Request) -> Response:
                 {"object": "embedding", "index": index, "embedding": _shown(vector[:size], in_base64)}
                 for index, vector in enumerate(vectors)
             ],
-            "model": service.options.model,
+            "model": adapter or service.options.model,
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
     )
 
 
-async def _vectors(service: Service, http: Request, prompts: list[list[int]]) -> list[np.ndarray]:
+async def _vectors(
+    service: Service, http: Request, prompts: list[list[int]], params: SamplingParams
+) -> list[np.ndarray]:
     """The hidden states of each prompt's last token.
 
     Raises:
@@ -91,7 +93,7 @@ async def _vectors(service: Service, http: Request, prompts: list[list[int]]) ->
             running = Answers(service.engines, service.metrics, service.options.timeout_s)
             group = prompts[begin : begin + at_once]
             try:
-                await running.submit(service.executor, group, SamplingParams(max_tokens=0), 1)
+                await running.submit(service.executor, group, params, 1)
             except ApiError as error:
                 error.param = "input" if error.status == 400 else None
                 raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from importlib import resources
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from .. import __version__
-from .answer_routes import check_model
+from .answer_routes import adapter_of
 from .answers import now
 from .chat import prompt_text
 from .errors import ApiError
@@ -49,17 +50,23 @@ async def metrics(service: Service, http: Request) -> Response:
 async def models(service: Service, http: Request) -> Response:
     """GET /v1/models, and /v1/models/NAME."""
     name = http.path_params.get("name") or None  # "/v1/models/" is the list
-    entry = {
-        "id": service.options.model,
+    if name is None:
+        entries = [_entry(service, adapter) for adapter in (None, *service.engines.slots.adapters.names)]
+        return JsonResponse({"object": "list", "data": entries})
+    return JsonResponse(_entry(service, adapter_of(service, name)))
+
+
+def _entry(service: Service, adapter: str | None) -> dict[str, Any]:
+    """What /v1/models says of an adapter, or of the base model; vLLM calls the latter its parent."""
+    base = service.options.model
+    return {
+        "id": adapter or base,
         "object": "model",
         "created": _STARTED,
         "owned_by": "tcim-lite",
+        "parent": None if adapter is None else base,
         "max_model_len": service.engines.slots.context_length,
     }
-    if name is None:
-        return JsonResponse({"object": "list", "data": [entry]})
-    check_model(service, name)
-    return JsonResponse(entry)
 
 
 async def slots(service: Service, http: Request) -> Response:
@@ -103,7 +110,7 @@ async def props(service: Service, http: Request) -> Response:
 async def tokenize(service: Service, http: Request) -> Response:
     """POST /tokenize: token ids of a text or a conversation."""
     request = read(TokenizeRequest, await read_body(http, service.options.max_body_bytes))
-    check_model(service, request.model)
+    adapter_of(service, request.model)
     text = request.content if request.prompt is None else request.prompt
     if (text is None) == (request.messages is None):
         raise ApiError(400, "expected one of prompt and messages", param="prompt")
@@ -123,7 +130,7 @@ async def tokenize(service: Service, http: Request) -> Response:
 async def apply_template(service: Service, http: Request) -> Response:
     """POST /apply-template: the prompt that a conversation becomes."""
     request = read(TemplateRequest, await read_body(http, service.options.max_body_bytes))
-    check_model(service, request.model)
+    adapter_of(service, request.model)
     arguments = (service.template, request.messages, request.tools, request.chat_template_kwargs)
     return JsonResponse({"prompt": await service.in_thread(lambda: prompt_text(*arguments))})
 
@@ -131,7 +138,7 @@ async def apply_template(service: Service, http: Request) -> Response:
 async def detokenize(service: Service, http: Request) -> Response:
     """POST /detokenize: the text of token ids, special tokens included."""
     request = read(DetokenizeRequest, await read_body(http, service.options.max_body_bytes))
-    check_model(service, request.model)
+    adapter_of(service, request.model)
     size = service.engines.slots.vocab_size
     bad = next((token for token in request.tokens if not 0 <= token < size), None)
     if bad is not None:

@@ -53,6 +53,7 @@ _REFUSED = {
     "guided_json": "use structured_outputs, {'json': ...}",
     "guided_regex": "use structured_outputs, {'regex': ...}",
     "json_schema": "use response_format, {'type': 'json_schema', ...}, or structured_outputs, {'json': ...}",
+    "lora": "name an adapter that the server was started with as the model",
     "max_new_tokens": "use max_tokens",
     "n_predict": "use max_tokens",
     "repeat_penalty": "use repetition_penalty",

@@ -59,8 +59,11 @@ class Service:
         """Loads a package, once for each entry of `devices`; `engine_options` are the others of `Engine.open`.
 
         Raises:
-            FileNotFoundError, ValueError, ImportError: As `Vocabulary`, `ChatTemplate.of` and `Engine.open`.
+            FileNotFoundError, ValueError, ImportError: As `Vocabulary`, `ChatTemplate.of` and `Engine.open`; or an
+                adapter has the model's name.
         """
+        if options.model in engine_options.get("adapters", ()):
+            raise ValueError(f"the base model and an adapter are both called {options.model!r}; rename one of them")
         vocabulary = Vocabulary(package.tokenizer_folder)
         template = ChatTemplate.of(package.tokenizer_folder, vocabulary, chat_template)
         opened = [Engine.open(package, tokenizer=vocabulary, devices=ids, **engine_options) for ids in devices]

@@ -68,10 +68,14 @@ class _Mirror:
 
     def __init__(self, count: int, row_bytes: int):
         self.tokens: list[list[int]] = [[] for _ in range(count)]
+        self.adapter_of: list[str | None] = [None] * count  # the platform refuses adapters
         self.row_bytes = row_bytes
 
     def read_rows(self, slot: int) -> list[np.ndarray]:
         return [np.broadcast_to(np.uint8(0), (len(self.tokens[slot]) * self.row_bytes,))]  # counts as many, has one
+
+    def assign(self, slot: int, adapter: str | None) -> None:
+        pass
 
     def write_rows(self, slot: int, tokens: Sequence[int], rows: Sequence[np.ndarray]) -> None:
         self.tokens[slot] = list(tokens)
@@ -89,8 +93,8 @@ class _Unmoved:
     def __len__(self) -> int:
         return len(self._host)
 
-    def find(self, prompt: Sequence[int]) -> tuple[int, list[np.ndarray]]:
-        return self._host.longest(prompt), []
+    def find(self, prompt: Sequence[int], adapter: str | None = None) -> tuple[int, list[np.ndarray]]:
+        return self._host.longest(prompt, adapter), []
 
 
 class SlotConnector(KVConnectorBase_V1):

@@ -16,6 +16,7 @@ from serve_live import CONTEXT, QUESTIONS, user
 import tcim_lite.runtime as tcim
 from tcim_lite.cli import main
 from tcim_lite.llm import load_tokenizer, prefill
+from tcim_lite.llm.engine import SamplingParams
 from tcim_lite.serve import embeddings
 from tcim_lite.serve.errors import ApiError
 
@@ -106,7 +107,7 @@ def test_a_full_queue_is_no_fault_of_the_input(monkeypatch, status, param):
         engines=SimpleNamespace(capacity=4), metrics=None, executor=None, options=SimpleNamespace(timeout_s=1)
     )
     with pytest.raises(ApiError) as caught:
-        asyncio.run(embeddings._vectors(service, SimpleNamespace(receive=receive), [[1]]))
+        asyncio.run(embeddings._vectors(service, SimpleNamespace(receive=receive), [[1]], SamplingParams(max_tokens=0)))
     assert (caught.value.status, caught.value.param) == (status, param)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..package import Package
@@ -81,6 +82,7 @@ class Engine:
             chunk_length=slots.chunk_length,
             feature_width=slots.feature_width,
             stack_count=slots.stack_count,
+            adapters=slots.adapters,
         )
 
     @classmethod
@@ -91,6 +93,7 @@ class Engine:
         name: str | None = None,
         devices: Sequence[int] = (0,),
         pipeline: bool = False,
+        adapters: Mapping[str, str | PathLike[str]] = MappingProxyType({}),
         tokenizer: Any = None,
         stop_tokens: Collection[int] | None = None,
         speculate: Speculate = "off",
@@ -103,6 +106,7 @@ class Engine:
             name: As in `Slots.open`, whose errors it raises.
             devices: As there.
             pipeline: As there.
+            adapters: As there; requests name theirs (`SamplingParams.adapter`).
             tokenizer: As in `Engine`.
             stop_tokens: Those of the package's generation_config.json where there are none.
             speculate: As in `drafter_for`, whose errors it raises.
@@ -113,7 +117,7 @@ class Engine:
         if stop_tokens is None:
             defaults = package.generation_defaults.stop_tokens
             stop_tokens = defaults if tokenizer is None else package.stop_tokens(tokenizer)
-        slots = Slots.open(package, devices=devices, pipeline=pipeline)
+        slots = Slots.open(package, devices=devices, pipeline=pipeline, adapters=adapters)
         if slots.verify_length or speculate != "auto":
             options.setdefault("drafter", drafter_for(package, speculate, slots.vocab_size, devices[0], slots))
         return cls(slots, tokenizer=tokenizer, stop_tokens=stop_tokens, **options)

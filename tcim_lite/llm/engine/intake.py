@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ..lora import Adapters
 from ..mixed_prompt import MixedPrompt
 from ..prompt import check_prompt
 from .answer_text import AnswerText
@@ -25,6 +26,7 @@ class Intake:
         chunk_length: Tokens that one prefill run takes.
         feature_width: Numbers of a row that stands in the place of a token's.
         stack_count: Deepstack inputs of the graphs.
+        adapters: Of the slots.
     """
 
     def __init__(
@@ -39,10 +41,11 @@ class Intake:
         chunk_length: int,
         feature_width: int,
         stack_count: int,
+        adapters: Adapters,
     ):
         self.context_length, self.vocab_size, self.tokenizer = context_length, vocab_size, tokenizer
         self._all_logits, self._gives_hidden = all_logits, hidden_size > 0
-        self._stop_tokens = frozenset(stop_tokens)
+        self._stop_tokens, self._adapters = frozenset(stop_tokens), adapters
         self._chunk_length, self._width, self._stacks = chunk_length, feature_width, stack_count
         self._grammars = Grammars(tokenizer, vocab_size, stop_tokens)
 
@@ -72,6 +75,11 @@ class Intake:
             raise RequestError(
                 "the graphs of this package return hidden states, from which no tokens are chosen: it was compiled "
                 "with --hidden-states. Ask for embeddings (max_tokens=0), or compile it without"
+            )
+        if params.adapter is not None and params.adapter not in (known := self._adapters.names):
+            raise RequestError(
+                f"adapter {params.adapter!r:.80} is not loaded; loaded are {', '.join(known) or 'none'}. Open the "
+                "engine with adapters={NAME: FOLDER}"
             )
         checked = self.check(prompt)
         if isinstance(prompt, MixedPrompt):

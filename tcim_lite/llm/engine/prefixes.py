@@ -1,8 +1,8 @@
 """Rows that are there already: where a prompt begins like one that was answered, only the rest is prefilled.
 
-A cache row depends on its token and the tokens before it, and on nothing else: not on the slot, not on how the prompt
-was cut. So the rows of any common beginning can be used in place, copied from slot to slot, or kept on the host. Where
-a prompt has features of images, its keys (`MixedPrompt`) stand for them.
+A cache row depends on its token, the tokens before it and the adapter, and on nothing else: not on the slot, not on
+how the prompt was cut. So the rows of any common beginning can be used in place, copied from slot to slot, or kept on
+the host. Where a prompt has features of images, its keys (`MixedPrompt`) stand for them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ WORTH_COPYING = 16
 class _Entry:
     tokens: np.ndarray  # [n] int64, ids or keys
     rows: list[np.ndarray]  # of each cache, [1, Hkv, n, D]
+    adapter: str | None
 
 
 class HostRows:
@@ -52,15 +53,13 @@ class HostRows:
         """Of the rows kept now."""
         return sum(_bytes(entry) for entry in self._entries)
 
-    def longest(self, prompt: Sequence[int]) -> int:
+    def longest(self, prompt: Sequence[int], adapter: str | None = None) -> int:
         """How many tokens `find` would find; what is found does not count as used."""
-        wanted = np.asarray(prompt, np.int64)
-        return max((_equal_tokens(entry.tokens, wanted) for entry in self._entries), default=0)
+        return max(self._shared(prompt, adapter), default=0)
 
-    def find(self, prompt: Sequence[int]) -> tuple[int, list[np.ndarray]]:
+    def find(self, prompt: Sequence[int], adapter: str | None = None) -> tuple[int, list[np.ndarray]]:
         """The longest kept beginning of `prompt`: how many tokens it has, and their rows (or more)."""
-        wanted = np.asarray(prompt, np.int64)
-        lengths = [_equal_tokens(entry.tokens, wanted) for entry in self._entries]
+        lengths = self._shared(prompt, adapter)
         if not any(lengths):
             return 0, []
         entry = self._entries.pop(int(np.argmax(lengths)))
@@ -69,11 +68,11 @@ class HostRows:
 
     def keep(self, slots: Slots, slot: int) -> None:
         """Copies what a slot holds, unless it is kept already but for a few tokens, or larger than the budget."""
-        tokens = np.asarray(slots.tokens[slot], np.int64)
+        tokens, adapter = np.asarray(slots.tokens[slot], np.int64), slots.adapter_of[slot]
         size = len(tokens) * slots.row_bytes
         if size > self.max_bytes or slots.carries:
             return
-        shared = [_equal_tokens(entry.tokens, tokens) for entry in self._entries]
+        shared = self._shared(tokens, adapter)
         if shared and len(tokens) - max(shared) < WORTH_COPYING:
             self._entries.append(self._entries.pop(int(np.argmax(shared))))
             return
@@ -84,7 +83,12 @@ class HostRows:
             left.pop(0)
         self._entries = left
         del gone  # freed before the copy is made
-        self._entries.append(_Entry(tokens, slots.read_rows(slot)))
+        self._entries.append(_Entry(tokens, slots.read_rows(slot), adapter))
+
+    def _shared(self, prompt: Sequence[int] | np.ndarray, adapter: str | None) -> list[int]:
+        """How many tokens each entry has in common with a prompt of an adapter."""
+        wanted = np.asarray(prompt, np.int64)
+        return [_equal_tokens(e.tokens, wanted) if e.adapter == adapter else 0 for e in self._entries]
 
 
 @dataclass(frozen=True)
@@ -97,15 +101,19 @@ class Seat:
             makes the logits.
         source: the slot that has them, which may be `slot`; None where the host has them.
         rows: what the host has.
+        adapter: that makes the rows.
     """
 
     slot: int
     matched: int
     source: int | None
     rows: Sequence[np.ndarray] = ()
+    adapter: str | None = None
 
 
-def choose_seat(prompt: Sequence[int], slots: Slots, free: Collection[int], host: HostRows) -> Seat:
+def choose_seat(
+    prompt: Sequence[int], slots: Slots, free: Collection[int], host: HostRows, adapter: str | None = None
+) -> Seat:
     """The seat that saves the most prefill.
 
     Where the rows lie in a free slot and are most of what it holds, they are used in place. Otherwise they are copied
@@ -116,23 +124,30 @@ def choose_seat(prompt: Sequence[int], slots: Slots, free: Collection[int], host
         slots: What each slot holds.
         free: Slots that may be given away, the one that has been idle longest first.
         host: Rows on the host.
+        adapter: Rows of others do not count.
     """
     oldest = next(iter(free))
     if slots.carries:
-        return Seat(oldest, 0, oldest)
-    keys = keys_of(prompt)
-    matches = [_usable(prompt, common_prefix(keys, held)) for held in slots.tokens]
+        return Seat(oldest, 0, oldest, adapter=adapter)
+    matches = [_usable(prompt, length) for length in matches_of(prompt, adapter, slots)]
     best = max(range(len(matches)), key=lambda slot: (matches[slot], slot in free, slot == oldest))
-    kept, rows = host.find(keys) if len(host) else (0, [])
+    kept, rows = host.find(keys_of(prompt), adapter) if len(host) else (0, [])
     kept = _usable(prompt, kept)
     gain = max(matches[best], kept) - matches[oldest]
     if gain < WORTH_COPYING:
-        return Seat(oldest, matches[oldest], oldest)
+        return Seat(oldest, matches[oldest], oldest, adapter=adapter)
     if kept > matches[best]:
-        return Seat(oldest, kept, None, rows)
+        return Seat(oldest, kept, None, rows, adapter)
     if best in free and 2 * matches[best] >= len(slots.tokens[best]):
-        return Seat(best, matches[best], best)
-    return Seat(oldest, matches[best], best)
+        return Seat(best, matches[best], best, adapter=adapter)
+    return Seat(oldest, matches[best], best, adapter=adapter)
+
+
+def matches_of(prompt: Sequence[int], adapter: str | None, slots: Slots) -> list[int]:
+    """How many tokens of a prompt each slot holds the rows of, as the adapter makes them; any thread may ask."""
+    keys = keys_of(prompt)
+    held = [(list(tokens), made) for tokens, made in zip(slots.tokens, slots.adapter_of, strict=True)]
+    return [common_prefix(keys, tokens) if made == adapter else 0 for tokens, made in held]
 
 
 def take_seat(seat: Seat, prompt: Sequence[int], slots: Slots, host: HostRows) -> None:
@@ -141,6 +156,8 @@ def take_seat(seat: Seat, prompt: Sequence[int], slots: Slots, host: HostRows) -
     stays = seat.matched if seat.source == seat.slot else 0
     if host.max_bytes and len(held) - stays >= WORTH_COPYING:
         host.keep(slots, seat.slot)
+    slots.assign(seat.slot, seat.adapter)
+    held = slots.tokens[seat.slot]
     if seat.source is None:
         slots.write_rows(seat.slot, keys_of(prompt)[: seat.matched], seat.rows)
     elif seat.source != seat.slot:
@@ -156,8 +173,7 @@ def take_newer_rows(prompt: Sequence[int], slot: int, slots: Slots) -> int:
     """
     if slots.carries:
         return 0
-    keys = keys_of(prompt)
-    matches = [_usable(prompt, common_prefix(keys, held)) for held in slots.tokens]
+    matches = [_usable(prompt, length) for length in matches_of(prompt, slots.adapter_of[slot], slots)]
     best = max(range(len(matches)), key=matches.__getitem__)
     gain = matches[best] - len(slots.tokens[slot])
     if gain < WORTH_COPYING:

@@ -60,11 +60,11 @@ class Progress:
     def admit(self) -> None:
         """Gives free slots to those who wait, with the rows that others made."""
         while (request := self._scheduler.next_admission()) is not None:
-            free = self._scheduler.free
+            free, adapter = self._scheduler.free, request.params.adapter
             if self._may_reuse(request):
-                seat = choose_seat(request.prompt, self._slots, free, self._host_rows)
+                seat = choose_seat(request.prompt, self._slots, free, self._host_rows, adapter)
             else:
-                seat = Seat(free[0], 0, free[0])
+                seat = Seat(free[0], 0, free[0], adapter=adapter)
             self._scheduler.admit(seat.slot)
             request.cached_tokens, request.admitted = seat.matched, perf_counter()
             self._stats.prompt_tokens += len(request.prompt)

@@ -9,10 +9,8 @@ from dataclasses import fields
 from time import monotonic
 from typing import Any
 
-from ..mixed_prompt import keys_of
-from ..prompt import common_prefix
 from .driver import Driver
-from .prefixes import WORTH_COPYING
+from .prefixes import WORTH_COPYING, matches_of
 from .request import Event, SamplingParams
 from .stats import EngineStats
 
@@ -99,7 +97,7 @@ class Replicas:
             on_event(event)
 
         with self._lock:
-            driver = self._of[request_id] = self._choose(prompt)
+            driver = self._of[request_id] = self._choose(prompt, params.adapter if params else None)
         try:
             return driver.submit(prompt, params, forward, request_id=request_id)
         except BaseException:
@@ -121,19 +119,15 @@ class Replicas:
         left = [driver.close(finish=finish, timeout=end and max(0.0, end - monotonic())) for driver in lasting]
         return all(left)
 
-    def _choose(self, prompt: Sequence[int]) -> Driver:
+    def _choose(self, prompt: Sequence[int], adapter: str | None) -> Driver:
         if len(self.drivers) == 1:
             return self.drivers[0]
         load = [sum(other is driver for other in self._of.values()) for driver in self.drivers]
         numbers = range(len(self.drivers))
         free = [number for number in numbers if load[number] < len(self.drivers[number].engine.slots)]
 
-        keys = keys_of(prompt)
-
         def gain(number: int) -> int:
-            # Copies: the engine's thread changes the lists.
-            held = [list(tokens) for tokens in self.drivers[number].engine.slots.tokens]
-            rows = max(common_prefix(keys, tokens) for tokens in held)
+            rows = max(matches_of(prompt, adapter, self.drivers[number].engine.slots))
             return rows if rows >= WORTH_COPYING else 0
 
         if free:

@@ -65,6 +65,7 @@ class SamplingParams:
             graph returns all logits; rows of other prompts are then not reused.
         structured: what the answer must look like.
         skip_special_tokens: the text has no special tokens of the tokenizer.
+        adapter: name of the LoRA that answers, one that the engine was opened with; None for the base model.
 
     Raises:
         ValueError: A value out of its range.
@@ -89,6 +90,7 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     structured: StructuredOutput | None = None
     skip_special_tokens: bool = True
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "min_tokens", "logprobs", "prompt_logprobs"):
@@ -96,6 +98,8 @@ class SamplingParams:
                 check_whole(**{name: count})
         if not isinstance(self.structured, StructuredOutput | None):
             raise TypeError(f"structured={self.structured!r:.80}: expected a StructuredOutput")
+        if not isinstance(self.adapter, str | None):
+            raise TypeError(f"adapter={self.adapter!r:.80}: expected the name of an adapter, or None")
         if self.max_tokens is not None and self.max_tokens < 0:
             raise ValueError(f"max_tokens={self.max_tokens}: expected 0 or more, or None for no limit")
         if not 0 <= self.min_tokens <= (math.inf if self.max_tokens is None else self.max_tokens):

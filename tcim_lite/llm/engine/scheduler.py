@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 
 from .request import QueueFullError, Request, State
 
+_STEPS_IN_TURN = 4  # of one adapter, while others wait: a change writes all inputs of the adapter
+
 
 @dataclass
 class Scheduler:
     """First come, first served; no request leaves its slot before it is done.
+
+    A decode step has one adapter, or none. Where requests in the slots have several, these take turns of a few steps.
 
     Attributes:
         slot_count: slots of the device.
@@ -37,6 +41,9 @@ class Scheduler:
         self._filling = False  # static: the batch is being put together
         self._idle_since = {slot: slot - self.slot_count for slot in range(self.slot_count)}
         self._releases = 0
+        self._adapter: str | None = None  # whose turn it is
+        self._steps = 0  # of it
+        self._had_turns: list[str | None] = [None]  # the latest last
 
     @property
     def capacity(self) -> float:
@@ -94,9 +101,17 @@ class Scheduler:
         return filling
 
     def decoding(self) -> list[Request]:
-        """Requests that take part in the next decode step."""
+        """Requests that take part in the next decode step: those of the adapter whose turn it is."""
         self._filling = False
-        return [request for request in self.running.values() if request.state is State.DECODE]
+        ready = [request for request in self.running.values() if request.state is State.DECODE]
+        adapters = dict.fromkeys(request.params.adapter for request in ready)
+        if adapters and (self._adapter not in adapters or (len(adapters) > 1 and self._steps >= _STEPS_IN_TURN)):
+            had = self._had_turns
+            self._adapter = min(adapters, key=lambda name: had.index(name) if name in had else -1)
+            self._had_turns = [*(name for name in had if name != self._adapter), self._adapter]
+            self._steps = 0
+        self._steps += 1
+        return [request for request in ready if request.params.adapter == self._adapter]
 
     def remove(self, request: Request) -> None:
         """Takes a request out of the queue or its slot; the request is done."""

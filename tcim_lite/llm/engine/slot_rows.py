@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from ..lora import Adapters
 from ..mixed_prompt import MixedPrompt
 from .stage import Stage
 
@@ -26,12 +27,16 @@ class SlotRows:
         stages: As given.
         tokens: What the caches of each slot hold, one list for each: ids, or keys of a `MixedPrompt`. Its length is the
             number of valid rows. A tail may be deleted to forget it: rows behind the valid length are never read.
+        adapters: Those of the graphs, which run with that of the slots at work.
+        adapter_of: The adapter with which the rows of each slot are made, None for the base model; `assign` sets it.
         carries: The package has states of linear attention: a slot goes on with all of its tokens, or begins anew.
     """
 
     def __init__(self, stages: Sequence[Stage]):
         self.stages = list(stages)
         self.tokens: list[list[int]] = [[] for _ in self.stages[0].lanes]
+        self.adapters = Adapters([stage.decode for stage in self.stages])
+        self.adapter_of: list[str | None] = [None] * len(self)
         self._parked: dict[int, list[list[np.ndarray]]] = {}  # row 0 of each cache, by stage, of slots that pass 0
         self.carries = any(stage.carries for stage in self.stages)
         self._seen: list[int | None] = [None] * len(self)  # tokens that a slot's states are of; None: nobody knows
@@ -53,6 +58,23 @@ class SlotRows:
     def stack_count(self) -> int:
         """Deepstack inputs of all stages."""
         return sum(len(stage.lanes[0].deepstack) for stage in self.stages)
+
+    def assign(self, slot: int, adapter: str | None) -> None:
+        """Says which adapter a slot runs with; it forgets rows of another."""
+        if self.adapter_of[slot] != adapter:
+            self.tokens[slot] = []
+            self.adapter_of[slot] = adapter
+
+    def _activate(self, at_work: Collection[int]) -> None:
+        """Before a run of these slots: it has their adapter.
+
+        Raises:
+            ValueError: They have several.
+        """
+        if len(adapters := {self.adapter_of[slot] for slot in at_work}) > 1:
+            raise ValueError(f"slots {sorted(at_work)} have {len(adapters)} adapters; a run has one, so decode in turn")
+        for adapter in adapters:
+            self.adapters.activate(adapter)
 
     def park(self, slot: int) -> None:
         """Says that decode steps will come before a slot is used again; they need not read its rows then."""
@@ -94,6 +116,7 @@ class SlotRows:
         for stage in self.stages:
             stage.copy_rows(source, target, count)
         self.tokens[target] = self.tokens[source][:count]
+        self.adapter_of[target] = self.adapter_of[source]
 
     def _refuse_states(self) -> None:
         if self.carries:

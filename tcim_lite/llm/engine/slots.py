@@ -23,6 +23,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ import tcim_lite.runtime as tcim
 
 from ..mixed_prompt import MixedPrompt
 from ..package import HIDDEN_STATES, Package
-from ..ports import check_decode, hidden_of_verify
+from ..ports import check_decode, hidden_of_verify, tokens_of
 from ..prompt import last_logits
 from ..sampling import largest
 from .slot_rows import SlotRows
@@ -80,10 +81,8 @@ class Slots(SlotRows):
         contexts = [stage.context_length for stage in self.stages]
         if len(set(batches)) > 1 or len(set(contexts)) > 1:
             raise ValueError(f"the stages have {batches} slots of {contexts} rows; use those of one package")
-        self.chunk_length: int = first.prefill.get_input_info(first.prefill.get_input_name(0)).shape[1]
-        self.verify_length: int = 0
-        if first.verify is not None:
-            self.verify_length = first.verify.get_input_info(first.verify.get_input_name(0)).shape[1]
+        self.chunk_length = tokens_of(first.prefill)
+        self.verify_length = 0 if first.verify is None else tokens_of(first.verify)
         self.context_length = contexts[0]
         outputs: int = last.decode.get_output_info(last.decode.get_output_name(0)).shape[-1]
         self.hidden_size = outputs if last.decode.get_output_name(0) == HIDDEN_STATES else 0
@@ -116,16 +115,17 @@ class Slots(SlotRows):
         name: str | None = None,
         devices: Sequence[int] = (0,),
         pipeline: bool = False,
+        adapters: Mapping[str, str | PathLike[str]] = MappingProxyType({}),
     ) -> Slots:
         """Loads a package: a pair or a batch package on one device, with its verify graph where it has one.
 
         On several devices these are the `.hmms` graphs, or with `pipeline` the stages, one on each device. The stages
-        run one after the other.
+        run one after the other. `adapters` are folders by name, such as `Package.adapters`.
 
         Raises:
             FileNotFoundError: As `Package.open`, or the package has no graphs for that many devices.
             TcimError: A file that cannot be loaded.
-            ValueError: No devices, not as many as stages, or graphs that do not fit together.
+            ValueError: No devices, not as many as stages, graphs that do not fit together, or as `Adapters.add`.
         """
         if not isinstance(package, Package):
             package = Package.open(Path(package), name)
@@ -133,6 +133,8 @@ class Slots(SlotRows):
         first, last = stages[0].prefill, stages[-1].prefill
         slots = cls(stages, package.embedding_of(first, last))
         slots.managers, slots.devices = managers, tuple(devices)
+        for adapter, folder in adapters.items():
+            slots.adapters.add(adapter, folder)
         return slots
 
     def before_run(self, call: Callable[[], None]) -> None:
@@ -200,6 +202,7 @@ class Slots(SlotRows):
         elif slot != self._verified:
             self._check_states(slot)
         self._seen[slot] = None
+        self._activate([slot])
         rows = np.zeros((1, length, self.embedding.shape[1]), self.embedding.dtype)
         more: dict[str, Any] = {}
         if mixed is not None:
@@ -229,10 +232,9 @@ class Slots(SlotRows):
             Logits [B, V]; those of slots that took no part mean nothing.
 
         Raises:
-            ValueError: A slot named is full, or its states are not those of its tokens.
+            ValueError: A slot named is full, its states are not those of its tokens, or slots have different adapters.
         """
-        alone = self._decode_alone(tokens)
-        if alone is not None:
+        if (alone := self._decode_alone(tokens)) is not None:
             return np.broadcast_to(alone, (len(self), self.vocab_size))
         return self._run_decode(tokens).reshape(len(self), self.vocab_size)
 
@@ -248,8 +250,7 @@ class Slots(SlotRows):
         """
         if not self.gives_largest:
             raise ValueError("the decode graph returns logits alone; compile the package with --argmax")
-        alone = self._decode_alone(tokens)
-        if alone is not None:
+        if (alone := self._decode_alone(tokens)) is not None:
             best = largest(alone)
             return np.full(len(self), best), np.full(len(self), alone[best])
         ids = self._run_decode(tokens, "token_id")
@@ -270,6 +271,7 @@ class Slots(SlotRows):
 
     def _run_decode(self, tokens: Mapping[int, int], output: str | None = None) -> np.ndarray:
         """An output of the last stage's decode graph after a step of the slots named."""
+        self._activate(tokens)
         self._settle(tokens, None)
         for slot in tokens:
             self._check_states(slot)
@@ -289,10 +291,8 @@ class Slots(SlotRows):
             rows = stage.run_decode(rows, lengths, tokens, output if stage is self.stages[-1] else None, shifts)
         if self.on_hidden is not None:
             hidden = self.stages[-1].decoded(self.hidden_output)
-            for slot, token in tokens.items():
-                if self._mixed[slot] is not None:
-                    continue
-                self.on_hidden(slot, len(self.tokens[slot]), [token], hidden[slot], False)
+            for slot in (slot for slot in tokens if self._mixed[slot] is None):
+                self.on_hidden(slot, len(self.tokens[slot]), [tokens[slot]], hidden[slot], False)
         for slot, token in tokens.items():
             self.tokens[slot].append(token)
             self._seen[slot] = len(self.tokens[slot])
