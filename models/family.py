@@ -13,7 +13,7 @@ from .common.config_rules import Axes, Rope, WindowRule, read_rope, read_rotary_
 from .contract import Contract
 from .model_config import Experts, ModelConfig
 from .weights.roles import Role
-from .weights.spec import Function
+from .weights.vectors import Function
 
 if TYPE_CHECKING:
     from .blocks import Block
@@ -107,6 +107,7 @@ class Family:
         layer: Returns the blocks of a layer in order.
         tensors: Where every weight comes from.
         contract: Inputs and output of the graphs.
+        spelled: Keys that its files call otherwise: name here -> in them, where the former means nothing.
         experts: Reads the sizes of a mixture of experts from the values of `keys`, or that there is none; None without
             one.
         folded: Reads constants of `ModelConfig` that are no keys themselves from the values of `keys`.
@@ -149,6 +150,7 @@ class Family:
     tiny: Mapping[str, Any]
     experts: Callable[[Mapping[str, Any]], Experts | None] | None = None
     folded: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _nothing
+    spelled: Mapping[str, str] = field(default_factory=dict)
     gguf: Gguf | None = None
     rope_scaling: Mapping[str, Any] = field(default_factory=dict)
     rope_theta: float = 10000.0
@@ -204,6 +206,8 @@ class Family:
         scheme_of(raw)
         classes, hidden_after = self.classes(raw), self.hidden_after(raw)
         raw = unnested(raw, self.nested) if self.nested else raw
+        raw = {key: value for key, value in raw.items() if key not in self.spelled}
+        raw |= {name: raw[theirs] for name, theirs in self.spelled.items() if theirs in raw}
         given = read_keys(self.keys, raw, self.title)
         values = dict(given)
         renamed = {

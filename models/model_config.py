@@ -75,7 +75,8 @@ class ModelConfig:
     row which a Linear makes, for the head, of what the final norm gives; `classes` are those of a head that does not
     name the next token; graphs also return the hidden states behind `hidden_after` layers, or for 0 the row of their
     input that the logits are of; rows of the input are made of rows of `source_size` numbers or handed over
-    (`blocks/mixed_input.py`); norms of hidden states are made of `condition_size` numbers that each run takes.
+    (`blocks/mixed_input.py`); norms of hidden states are made of `condition_size` numbers that each run takes, or where
+    they are `centred` subtract the mean, and with `norm_bias` they have a bias; so has the head with `head_bias`.
     """
 
     family: Family
@@ -111,6 +112,9 @@ class ModelConfig:
     speaker_size: int | None = None
     source_size: int | None = None
     condition_size: int | None = None
+    centred: bool = False
+    norm_bias: bool = False
+    head_bias: bool = False
 
     @property
     def table_shape(self) -> tuple[int, int]:

@@ -93,6 +93,8 @@ class Attention:
                 f"{_MAX_SHARING} for each KV head"
             )
         q_rows, kv_rows = heads * head_dim, kv_heads * head_dim
+        # A checkpoint may have the query heads of a KV head, its k and its v together.
+        together, turned = (q_rows // kv_heads, head_dim, head_dim), (head_dim, config.rotary_dim)
         yield from norm_weights(config, roles.ATTENTION_NORM if self.in_norm else None)
         if self.values == "keys":
             yield Weight(roles.QK, (q_rows, kv_rows), hidden)
@@ -103,9 +105,9 @@ class Attention:
             outputs = (2 * q_rows, kv_rows, kv_rows)
             yield Weight(roles.QKV, outputs, hidden, sections=sections, head_parts=(head_dim, head_dim))
         else:
-            yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden, turned=(head_dim, config.rotary_dim))
+            yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden, head_parts=together, turned=turned)
         if self.qkv_bias:
-            yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows), turned=(head_dim, config.rotary_dim))
+            yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows), head_parts=together, turned=turned)
         if self.wide_norm:
             yield Weight(roles.Q_NORM, (q_rows,))
             yield Weight(roles.K_NORM, (kv_rows,))
@@ -149,6 +151,7 @@ class Attention:
             # Rows meet in attention only: what follows it in the last layer is needed of the row with the logits.
             x = builder.last_row(f"{here}.row", x, part.kept_row)
             mixed = builder.last_row(f"{here}.mix_row", mixed, part.kept_row)
+        part.before[layer] = x, normed
         bias = roles.ATTENTION_OUT_BIAS if self.out_bias else None
         out = part.whole_hidden(f"{here}.out", lambda name: part.linear(name, mixed, roles.ATTENTION_OUT, layer, bias))
         if self.out_norm:

@@ -16,11 +16,13 @@ from .weights import Weight
 
 
 def norm_weights(config: ModelConfig, norm: roles.Role | None, scale: float = 1.0) -> Iterator[Weight]:
-    """Yields its weight, which `scale` multiplies, or those of the Linear; nothing without a norm."""
+    """Yields its weight and bias, which `scale` multiplies, or those of the Linear; nothing without a norm."""
     if norm is None:
         return
     if config.condition_size is None:
         yield Weight(norm, (config.hidden_size,), scale=scale)
+        if config.norm_bias:
+            yield Weight(roles.NORM_BIASES[norm], (config.hidden_size,), scale=scale)
         return
     weight, bias = roles.CONDITIONS[norm]
     yield Weight(weight, (3 * config.hidden_size,), config.condition_size)

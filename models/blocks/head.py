@@ -39,6 +39,8 @@ def head_weights(config: ModelConfig, *, head: bool = True, norm: bool = True) -
         yield Weight(
             roles.HEAD, rows, config.output_size or config.hidden_size, experts=config.heads if chosen else None
         )
+        if config.head_bias:
+            yield Weight(roles.HEAD_BIAS, rows, scale=scale)
     if (width := config.speaker_size) is not None:
         for pair, inputs in zip(roles.SPEAKER, (config.hidden_size, width), strict=True):
             yield Weight(pair[0], (width,), inputs)
@@ -88,7 +90,7 @@ def lower_head(
             f"{name}.uncapped" if capped else rows,
             part.shard.vocab.start,
             config.head_outputs,
-            lambda name: part.linear(name, normed, roles.HEAD),
+            lambda name: part.linear(name, normed, roles.HEAD, bias=roles.HEAD_BIAS if config.head_bias else None),
         )
         if capped:  # The norm before the head has divided by the cap.
             logits = builder.times(rows, builder.function("Tanh", f"{name}.tanh", logits), roles.LOGIT_CAP)

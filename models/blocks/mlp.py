@@ -1,17 +1,23 @@
-"""The gated MLP: down(silu(gate x) * up x), or another function of the gate."""
+"""The MLP: down(silu(gate x) * up x), or another function of the gate, or down of a function of up x alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from ..graphs.builder import Gelu
 from ..graphs.values import Ref
 from ..model_config import ModelConfig, padded_rows
 from ..weights import roles
+from ..weights.packing import BLOCK
 from .conditioned import lower_norm, lower_residual, norm_weights
 from .part import GraphPart
 from .weights import Weight
+
+# What is done to each element between up and down, where there is no gate; `relu2` is the square of Relu.
+Alone: TypeAlias = Literal["gelu", "gelu_tanh", "relu2", "xielu"]
+XIELU = (roles.XIELU_POSITIVE, roles.XIELU_NEGATIVE, roles.XIELU_SLOPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +25,11 @@ class Mlp:
     """Norm, gate and up in one Linear, product, down, and its norm, residual add.
 
     Attributes:
-        bias: All three projections have biases.
+        bias: All projections have biases.
         gelu: The function of the gate, where it is not silu.
+        alone: The function of up, where there is no gate.
+        beside: It reads what attention of the layer reads, not what that gives: with `in_norm` normalised by a norm of
+            its own, else the same normalised rows.
         in_norm: Rows are normalised before gate and up.
         out_norm: What down gives is normalised before the residual add.
         inner: Its intermediate size; None for that of the model.
@@ -28,6 +37,8 @@ class Mlp:
 
     bias: bool = False
     gelu: Gelu | None = None
+    alone: Alone | None = None
+    beside: bool = False
     in_norm: bool = True
     out_norm: bool = False
     inner: int | None = None
@@ -36,9 +47,16 @@ class Mlp:
         """Yields its weights in the order of use."""
         hidden, inner = config.hidden_size, self.inner or config.intermediate_size
         yield from norm_weights(config, roles.MLP_NORM if self.in_norm else None)
-        yield Weight(roles.GATE_UP, (inner, inner), hidden)
-        if self.bias:
-            yield Weight(roles.GATE_UP_BIAS, (inner, inner))
+        if self.alone is None:
+            yield Weight(roles.GATE_UP, (inner, inner), hidden)
+            if self.bias:
+                yield Weight(roles.GATE_UP_BIAS, (inner, inner))
+        else:
+            yield Weight(roles.UP, (inner,), hidden, multiple=BLOCK)
+            if self.bias:
+                yield Weight(roles.UP_BIAS, (inner,), multiple=BLOCK)
+        if self.alone == "xielu":
+            yield from (Weight(role, (1,)) for role in XIELU)
         yield Weight(roles.DOWN, (hidden,), inner, padded_rows(inner))
         if self.bias:
             yield Weight(roles.DOWN_BIAS, (hidden,))
@@ -47,19 +65,56 @@ class Mlp:
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph; arguments as `Attention.lower`. Returns what has the shape of `x`."""
-        builder, config, shard = part.builder, part.config, part.shard
         here = f"layers.{layer}.mlp"
-        normed, gate = lower_norm(part, f"{here}.norm", x, roles.MLP_NORM if self.in_norm else None, layer)
-        bias = roles.GATE_UP_BIAS if self.bias else None
-        gate_up = part.linear(f"{here}.gate_up", normed, roles.GATE_UP, layer, bias)
-        product = part.whole(
-            f"{here}.silu_mul",
-            shard.inner.start,
-            padded_rows(self.inner or config.intermediate_size),
-            lambda name: builder.silu_mul(name, gate_up, self.gelu),
-        )
+        normed, gate = self._normed(part, here, x, layer)
+        product = self._product(part, here, normed, layer)
         down_bias = roles.DOWN_BIAS if self.bias else None
         out = part.whole_hidden(f"{here}.out", lambda name: part.linear(name, product, roles.DOWN, layer, down_bias))
         if self.out_norm:
             out = part.norm(f"{here}.out_norm", out, roles.MLP_OUT_NORM, layer)
         return lower_residual(part, residual, x, out, gate)
+
+    def _normed(self, part: GraphPart, here: str, x: Ref, layer: int) -> tuple[Ref, Ref | None]:
+        """What the projections read, and the gate of a conditioned norm."""
+        norm, name = roles.MLP_NORM if self.in_norm else None, f"{here}.norm"
+        if not self.beside:
+            return lower_norm(part, name, x, norm, layer)
+        before, normed = part.before[layer]
+        if norm is not None:
+            return lower_norm(part, name, before, norm, layer)
+        if normed.shape != x.shape:  # only one row is needed from here on
+            assert part.kept_row is not None
+            normed = part.builder.last_row(name, normed, part.kept_row)
+        return normed, None
+
+    def _product(self, part: GraphPart, here: str, normed: Ref, layer: int) -> Ref:
+        """What the projection back to the hidden size reads."""
+        builder, first = part.builder, part.shard.inner.start
+        width = padded_rows(self.inner or part.config.intermediate_size)
+        if self.alone is None:
+            bias = roles.GATE_UP_BIAS if self.bias else None
+            gate_up = part.linear(f"{here}.gate_up", normed, roles.GATE_UP, layer, bias)
+            return part.whole(f"{here}.silu_mul", first, width, lambda name: builder.silu_mul(name, gate_up, self.gelu))
+        bias = roles.UP_BIAS if self.bias else None
+        up = part.whole(f"{here}.up", first, width, lambda name: part.linear(name, normed, roles.UP, layer, bias))
+        return self._bent(part, here, up, layer)
+
+    def _bent(self, part: GraphPart, here: str, up: Ref, layer: int) -> Ref:
+        """The function of each element."""
+        builder, name = part.builder, f"{here}.bent"
+        if self.alone in ("gelu", "gelu_tanh"):
+            return builder.function({"gelu": "Gelu", "gelu_tanh": "GeluTanh"}[self.alone], name, up)
+        positive = builder.function("Relu", f"{here}.positive", up)
+        if self.alone == "relu2":
+            return builder.mul(name, positive, positive)
+        # The slope, which files add to the factor of negative elements, multiplies Elu instead: that is x plus what the
+        # factor multiplies.
+        squared, negative, slope = (part.weight(role, layer) for role in XIELU)
+        bent = builder.function("Elu", f"{here}.elu", up, {"alpha": 1.0, "beta": 1.0})
+        below = builder.sub(f"{here}.below", bent, up)
+        both = builder.add(
+            f"{here}.factors",
+            builder.times(f"{here}.squared", builder.mul(f"{here}.square", positive, positive), squared),
+            builder.times(f"{here}.negative", below, negative),
+        )
+        return builder.add(name, both, builder.times(f"{here}.slope", bent, slope))

@@ -10,6 +10,7 @@ from ..graphs.builder import Clamp
 from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from ..weights import roles
+from .conditioned import norm_weights
 from .part import GraphPart
 from .weights import Weight
 
@@ -41,7 +42,7 @@ class Moe:
         """Yields its weights in the order of use."""
         hidden, experts = config.hidden_size, config.experts
         assert experts is not None
-        yield Weight(roles.MLP_NORM, (hidden,))
+        yield from norm_weights(config, roles.MLP_NORM)
         yield Weight(roles.ROUTER, (experts.count,), hidden)
         yield Weight(roles.EXPERT_GATE_UP, (experts.inner, experts.inner), hidden, experts=experts.count)
         yield Weight(
@@ -64,7 +65,7 @@ class Moe:
         builder, shard, experts = part.builder, part.shard, part.config.experts
         assert experts is not None
         here = f"layers.{layer}.moe"
-        normed = part.norm(f"{here}.norm", x, roles.MLP_NORM, layer)
+        normed = part.norm_of_hidden(f"{here}.norm", x, roles.MLP_NORM, layer)
         logits = part.linear(f"{here}.router", normed, roles.ROUTER, layer, roles.ROUTER_BIAS if self.bias else None)
         choice = part.weight(roles.ROUTER_CHOICE, layer) if self.order == "sigmoid" else None
         ids, shares = builder.moe_route(f"{here}.route", logits, experts.chosen, self.order, self.normalise, choice)

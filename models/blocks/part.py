@@ -9,7 +9,7 @@ from ..graphs.builder import GraphBuilder
 from ..graphs.slot import Slot
 from ..graphs.values import Ref
 from ..model_config import ModelConfig
-from ..weights.roles import Role
+from ..weights.roles import NORM_BIASES, Role
 from .shards import Shard
 
 
@@ -41,6 +41,7 @@ class GraphPart:
         cached_layers: Those of them with caches.
         tables: Rows of cos and sin of the tokens, [B, T, head_dim / 2]; None where tables go by one position.
         caches: Keys and values of every slot, by layer, as far as layers were lowered.
+        before: What attention of a layer read, as far as its residual needs it, and that normalised, likewise.
         layer_inputs: What `PerLayerInput` adds, of all layers side by side, [1, T, layers * size]; None without it.
         condition: What norms of hidden states are made of, [1, 1, size]; None where they have weights of their own.
         kept_row: Only row `kept_row` - 1 is needed after the model's last attention; None for every row.
@@ -56,6 +57,7 @@ class GraphPart:
     kept_row: Ref | None
     tables: tuple[Ref, Ref] | None = None
     caches: dict[int, tuple[list[Ref], list[Ref]]] = field(default_factory=dict)
+    before: dict[int, tuple[Ref, Ref]] = field(default_factory=dict)
     layer_inputs: Ref | None = None
     condition: Ref | None = None
     lora: Mapping[str, LowRankInputs] = field(default_factory=dict)
@@ -69,8 +71,11 @@ class GraphPart:
         return self.builder.rms_norm(name, x, self.weight(role, layer), self.config.rms_norm_eps)
 
     def norm_of_hidden(self, name: str, x: Ref, role: Role, layer: int | None = None) -> Ref:
-        """RMS norm of hidden states between blocks."""
+        """Norm of hidden states between blocks."""
         epsilon = self.config.rms_norm_eps * self.config.residual_scale**2
+        if self.config.centred:
+            bias = self.weight(NORM_BIASES[role], layer) if self.config.norm_bias else None
+            return self.builder.layer_norm(name, x, self.weight(role, layer), bias, epsilon)
         return self.builder.rms_norm(name, x, self.weight(role, layer), epsilon)
 
     def linear(self, name: str, x: Ref, role: Role, layer: int | None = None, bias: Role | None = None) -> Ref:

@@ -21,7 +21,7 @@ class Shard:
         ndevice: How many there are.
         kv_heads: How many KV heads it has.
         hidden: Its outputs of the projections back to the hidden size.
-        inner: Its outputs of gate and of up.
+        inner: Its outputs of gate and of up, or of up alone.
         expert_inner: The same of each expert; empty where there are none.
         vocab: Its logits.
     """
@@ -48,6 +48,8 @@ class Shard:
             return [_moved(self.even(rows), end - rows) for rows, end in zip(sections, ends, strict=True)]
         if role.cut == "inner":
             return [_scaled(self.inner, 2)]  # a block of gate, a block of up
+        if role.cut == "inner_alone":
+            return [self.inner]
         if role.cut == "expert_inner":
             return [_scaled(self.expert_inner, 2)]
         if role.cut == "hidden":

@@ -12,7 +12,8 @@ from ..common.profiles import Profile
 from ..family import Tensors
 from ..weights import roles
 from ..weights.packing import is_quantized
-from ..weights.spec import LinearSpec, Merge, VectorSpec, merged_length
+from ..weights.spec import LinearSpec, VectorSpec
+from ..weights.vectors import Merge, merged_length
 from .weights import Weight
 
 # Besides the head, what decides by small differences and is small.
@@ -73,7 +74,7 @@ def _vector_spec(
         role=weight.role,
         layer=layer,
         tensors=names,
-        lengths=(sum(weight.outputs),) if source.transform == "plain" else weight.outputs,
+        lengths=(sum(weight.outputs),) if source.transform in ("plain", "by_heads") else weight.outputs,
         merge=merge,
         sections=weight.sections or weight.outputs,
         experts=weight.experts,
@@ -82,6 +83,7 @@ def _vector_spec(
         function=source.function,
         taps=weight.taps,
         turned=weight.turned,
+        head_parts=weight.head_parts,
         multiple=weight.multiple,
     )
 

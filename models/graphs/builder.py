@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import numpy as np
-
 from tcim_lite.hmm import WeightEntry
 
 from ..common.profiles import DEFAULT_ACTIVATIONS
 from ..weights.quantize import QUANTIZERS
-from .moves import GraphMoves
+from .elements import GraphElements
 from .slot import Slot
 from .values import Ref
 
@@ -32,7 +30,7 @@ class Clamp:
 Gelu: TypeAlias = Literal["gelu_tanh"]  # the function of the gate in the form of SiluMul that has it for silu
 
 
-class GraphBuilder(GraphMoves):
+class GraphBuilder(GraphElements):
     """Adds ops in execution order.
 
     Args:
@@ -65,6 +63,12 @@ class GraphBuilder(GraphMoves):
         operand = self.weight(weight)
         assert operand.shape == x.shape[-1:], (name, x.shape, operand.shape)
         return self._op("RMSNorm", name, [x, operand], x.shape, {"epsilon": float(epsilon)})
+
+    def layer_norm(self, name: str, x: Ref, weight: str, bias: str | None, epsilon: float) -> Ref:
+        """Centres and normalises over the last axis."""
+        operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
+        assert all(operand.shape == x.shape[-1:] for operand in operands[1:]), (name, x.shape, operands[1].shape)
+        return self._op("LayerNorm", name, operands, x.shape, {"epsilon": float(epsilon)})
 
     def rope(self, name: str, x: Ref, cos: str, sin: str, slots: Sequence[Slot]) -> Ref:
         """Rotates [B, T, heads, D] by the positions of each slot's tokens."""
@@ -210,38 +214,6 @@ class GraphBuilder(GraphMoves):
         if self._values[state.id].kind == "state":
             attributes["state"] = "in_place"
         return self._with_state("DeltaRule", name, operands, shape, state, new_states, attributes)
-
-    def gate_mul(self, name: str, x: Ref, gate: Ref, function: str) -> Ref:
-        """x * function(gate): sigmoid, silu or softplus; a gate for each element, or G that share them, [B, T, G]."""
-        assert gate.shape[:2] == x.shape[:2], (name, x.shape, gate.shape)
-        assert math.prod(x.shape) % math.prod(gate.shape) == 0, (name, x.shape, gate.shape)
-        return self._op("GateMul", name, [x, gate], x.shape, {"function": function})
-
-    def add(self, name: str, a: Ref, b: Ref) -> Ref:
-        """Sum of two values of equal shape."""
-        assert a.shape == b.shape, (name, a.shape, b.shape)
-        return self._op("Add", name, [a, b], a.shape)
-
-    def mul(self, name: str, a: Ref, b: Ref) -> Ref:
-        """Product of two values of equal shape, element by element."""
-        assert a.shape == b.shape, (name, a.shape, b.shape)
-        return self._op("Mul", name, [a, b], a.shape)
-
-    def times(self, name: str, x: Ref, factors: str) -> Ref:
-        """Product of a value and a weight of the tensor dtype whose shape repeats to that of `x`."""
-        return self._op("Mul", name, [x, self.weight(factors)], x.shape, {"broadcast": 1})
-
-    def where(self, name: str, condition: Ref, a: Ref, b: Ref) -> Ref:
-        """`a` where the condition is not 0, else `b`; all three repeat to each other."""
-        return self._op("Where", name, [condition, a, b], np.broadcast_shapes(condition.shape, a.shape, b.shape))
-
-    def repeated(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
-        """`Add`, `Mul` and so on of a and b, which repeat to each other; either may be a weight of the tensor dtype."""
-        return self._op(kind, name, [a, b], np.broadcast_shapes(a.shape, b.shape), {"broadcast": 1})
-
-    def function(self, kind: str, name: str, x: Ref) -> Ref:
-        """A function of each element, such as `Gelu`."""
-        return self._op(kind, name, [x], x.shape)
 
     def largest(self, name: str, x: Ref) -> tuple[Ref, Ref]:
         """[.., n] -> the place of the largest of the last axis, int32 [.., 1], and what is there, [.., 1]."""

@@ -1,4 +1,4 @@
-"""Ops of encoders beside those of `GraphBuilder`: layer norms, products of computed matrices, and what moves data."""
+"""Ops of encoders beside those of `GraphBuilder`: products of computed matrices, and what moves data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from .values import Ref
 
 class EncoderBuilder(GraphBuilder):
     """A `GraphBuilder` for networks that see all their tokens at once."""
-
-    def layer_norm(self, name: str, x: Ref, weight: str, bias: str | None, epsilon: float) -> Ref:
-        """Centres and normalises over the last axis."""
-        operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
-        assert all(operand.shape == x.shape[-1:] for operand in operands[1:]), (name, x.shape, operands[1].shape)
-        return self._op("LayerNorm", name, operands, x.shape, {"epsilon": float(epsilon)})
 
     def softmax(self, name: str, x: Ref) -> Ref:
         """Over the last axis."""

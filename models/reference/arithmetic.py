@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ..blocks.mlp import Alone
 from ..weights.packing import unpack
 
 _F32 = np.float32
@@ -99,3 +103,17 @@ def attend(q: Floats, keys: Floats, values: Floats, window: int | None, sinks: F
         old = np.exp(best - highest)
         total, out = total * old + np.exp(sinks - highest), out * old[:, None]
     return out / total[:, None]
+
+
+def bent(up: Floats, function: Alone, factors: Sequence[Floats]) -> Floats:
+    """What an MLP without a gate makes of each element; the factors are those of xIELU."""
+    if function == "gelu":
+        return (_F32(0.5) * up * (_F32(1) + np.vectorize(math.erf)(up / math.sqrt(2)))).astype(_F32)
+    if function == "gelu_tanh":
+        return (_F32(0.5) * up * (_F32(1) + np.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)))).astype(_F32)
+    positive = np.maximum(up, _F32(0))
+    if function == "relu2":
+        return positive * positive
+    squared, negative, slope = factors
+    elu = np.where(up >= 0, up, np.expm1(np.minimum(up, 0)))
+    return (squared * positive * positive + negative * (elu - up) + slope * elu).astype(_F32)

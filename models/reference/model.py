@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import read
 
 from ..blocks import Attention, LayerScale, Mlp, MlpAndExperts, Moe, PerLayerInput
+from ..blocks.mlp import XIELU
 from ..families import read_config
 from ..graphs.builder import Clamp, Gelu
 from ..weights import roles
@@ -27,6 +28,7 @@ from .arithmetic import (
     Array,
     Floats,
     attend,
+    bent,
     float_product,
     quantize_activations,
     quantized_product,
@@ -66,6 +68,7 @@ class Reference:
         )
         store = read(next(package.glob("*.hmw")))
         self._vectors: dict[str, Floats] = {}
+        self._before: dict[int, tuple[Array, Array]] = {}  # what attention read, and that normalised
         self._linears: dict[str, tuple[Array, Array | None]] = {}
         for entry in store.weights:
             data = store.weight_bytes(entry)
@@ -88,15 +91,23 @@ class Reference:
                     x = self._moe(x, block, layer)
                 elif isinstance(block, Mlp):
                     x = self._mlp(x, block, layer)
-        logits = self._linear(self._of_hidden(x, roles.FINAL_NORM), roles.HEAD)
+        logits = self._linear(self._of_hidden(x, roles.FINAL_NORM), roles.HEAD, bias=roles.HEAD_BIAS)
         if self.config.logit_cap is not None:
             capped = self._round(np.tanh(logits.astype(_F32)))
             logits = self._round(capped.astype(_F32) * self._vectors[roles.LOGIT_CAP])
         return logits.astype(_F32)
 
     def _mlp(self, x: Array, block: Mlp, layer: int) -> Array:
-        normed = self._of_hidden(x, roles.MLP_NORM, layer) if block.in_norm else x
-        product = self._gated(self._linear(normed, roles.GATE_UP, layer, roles.GATE_UP_BIAS), block.gelu)
+        before, normed = self._before[layer] if block.beside else (x, x)
+        if block.in_norm:
+            normed = self._of_hidden(before, roles.MLP_NORM, layer)
+        if block.alone is None:
+            product = self._gated(self._linear(normed, roles.GATE_UP, layer, roles.GATE_UP_BIAS), block.gelu)
+        else:
+            up = self._linear(normed, roles.UP, layer, roles.UP_BIAS)
+            xielu = block.alone == "xielu"
+            factors = tuple(self._vectors[role.name_of(layer)] for role in XIELU) if xielu else ()
+            product = self._round(bent(up.astype(_F32), block.alone, factors))
         out = self._linear(product, roles.DOWN, layer, roles.DOWN_BIAS)
         return self._add(x, self._rms_norm(out, roles.MLP_OUT_NORM, layer) if block.out_norm else out)
 
@@ -114,7 +125,7 @@ class Reference:
             return self._round((gate / (_F32(1) + np.exp(-gate)) * up).astype(_F32))
 
     def _moe(self, x: Array, block: Moe, layer: int) -> Array:
-        normed = self._rms_norm(x, roles.MLP_NORM, layer)
+        normed = self._of_hidden(x, roles.MLP_NORM, layer)
         logits = self._linear(normed, roles.ROUTER, layer, roles.ROUTER_BIAS).astype(_F32)
         ids, shares = self._route(logits, block, self._vectors.get(roles.ROUTER_CHOICE.name_of(layer)))
         total = np.zeros(x.shape, _F32)
@@ -155,6 +166,7 @@ class Reference:
     def _attention(self, x: Array, block: Attention, layer: int, start: int, cache: ReferenceCache) -> Array:
         config = self.config
         normed = self._of_hidden(x, roles.ATTENTION_NORM, layer) if block.in_norm else x
+        self._before[layer] = x, normed
         flat = self._linear(normed, roles.QKV, layer, roles.QKV_BIAS)
         count = block.heads or config.num_heads
         ends = np.array([count, count + config.num_kv_heads]) * config.head_dim
@@ -209,7 +221,13 @@ class Reference:
         return self._round(acc if vector is None else acc + vector)
 
     def _of_hidden(self, x: Array, role: Role, layer: int | None = None) -> Array:
-        return self._rms_norm(x, role, layer, self.config.residual_scale**2)
+        if not self.config.centred:
+            return self._rms_norm(x, role, layer, self.config.residual_scale**2)
+        wide = x.astype(_F32) - x.astype(np.float64).mean(axis=-1, keepdims=True).astype(_F32)
+        variance = sum_of_products(wide, wide) / _F32(wide.shape[-1])
+        normed = wide / np.sqrt(variance + _F32(self.config.rms_norm_eps))[..., None]
+        bias = self._vectors.get(roles.NORM_BIASES[role].name_of(layer), _F32(0))
+        return self._round(normed * self._vectors[role.name_of(layer)] + bias)
 
     def _rms_norm(self, x: Array, role: Role, layer: int | None = None, of_epsilon: float = 1.0) -> Array:
         wide = x.astype(_F32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Cut = Literal["heads", "hidden", "inner", "expert_inner", "vocab"]
+Cut = Literal["heads", "hidden", "inner", "inner_alone", "expert_inner", "vocab"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,9 @@ class Role:
         name: Of the weight in the package; `{layer}` stands for the layer's number.
         kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors, `taps` those of a convolution, [taps, N],
             `factors` a vector in the dtype of the graphs' tensors, `least` and `most` such ones of bounds.
-        cut: Outputs that several devices share out: those of heads, of the hidden size, of the intermediate size, of
-            the experts' intermediate size, or of the vocabulary. None: every device has the whole weight.
+        cut: Outputs that several devices share out: those of heads, of the hidden size, of the intermediate size with
+            a gate beside it or alone, of the experts' intermediate size, or of the vocabulary. None: every device has
+            the whole weight.
     """
 
     id: str
@@ -53,6 +54,10 @@ ATTENTION_OUT, ATTENTION_OUT_BIAS = pair("attention_out", "layers.{layer}.self_a
 ATTENTION_OUT_NORM = Role("attention_out_norm", "layers.{layer}.self_attn.out_norm.weight", "norm")
 MLP_NORM = Role("mlp_norm", "layers.{layer}.post_attention_layernorm.weight", "norm")
 GATE_UP, GATE_UP_BIAS = pair("gate_up", "layers.{layer}.mlp.gate_up", "inner")
+UP, UP_BIAS = pair("up", "layers.{layer}.mlp.up_proj", "inner_alone")  # of an MLP without a gate
+XIELU_POSITIVE = Role("xielu_positive", "layers.{layer}.mlp.xielu.positive", "factors")
+XIELU_NEGATIVE = Role("xielu_negative", "layers.{layer}.mlp.xielu.negative", "factors")
+XIELU_SLOPE = Role("xielu_slope", "layers.{layer}.mlp.xielu.slope", "factors")
 DOWN, DOWN_BIAS = pair("down", "layers.{layer}.mlp.down_proj", "hidden")
 MLP_OUT_NORM = Role("mlp_out_norm", "layers.{layer}.mlp.out_norm.weight", "norm")
 # Of experts beside an MLP, what they give and what it gives.
@@ -108,7 +113,12 @@ def _condition(norm: Role) -> tuple[Role, Role]:
 
 
 CONDITIONS = {norm: _condition(norm) for norm in (ATTENTION_NORM, MLP_NORM, FINAL_NORM)}
-HEAD = Role("head", "lm_head.weight", "linear", "vocab")
+# Of norms that centre rows.
+NORM_BIASES = {
+    norm: Role(f"{norm.id}_shift", norm.name.replace("weight", "bias"), "bias")
+    for norm in (ATTENTION_NORM, MLP_NORM, FINAL_NORM)
+}
+HEAD, HEAD_BIAS = pair("head", "lm_head", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph
 # What makes rows for a model of speech, and the norm of such a row as a vector of length 1.
 SPEAKER = pair("speaker_up", "speaker.up"), pair("speaker_down", "speaker.down")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,11 @@ from .matrix import (
     Stacked,
     TensorMatrix,
     ZeroPadded,
-    pairs_apart,
 )
 from .pack_stream import code_chunks, packed_chunks, random_chunks
-from .packing import BLOCK, DTYPES, is_quantized
+from .packing import DTYPES, is_quantized
 from .roles import SINKS, Role
-
-Merge: TypeAlias = Literal["stack", "alternate", "by_heads", "in_pairs"]
-Function: TypeAlias = Literal["same", "minus_exp", "softplus"]
+from .vectors import FUNCTIONS, Function, Merge, in_order, merged_length, merged_vector, padded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +116,7 @@ class VectorSpec:
     taps: int | None = None
     multiple: int = 1
     turned: tuple[int, int] = (0, 0)
+    head_parts: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -139,30 +137,6 @@ class VectorSpec:
         return tuple((length,) if self.taps is None else (length, 1, self.taps) for length in lengths)
 
 
-_FUNCTIONS: Mapping[Function, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
-    "same": lambda numbers: numbers,
-    "softplus": lambda numbers: np.logaddexp(0, numbers.astype(np.float64)).astype(np.float32),
-    "minus_exp": lambda numbers: -np.exp(numbers.astype(np.float64)).astype(np.float32),
-}
-
-
-def merged_length(lengths: Sequence[int], merge: Merge, multiple: int = 1) -> int:
-    """Returns the rows of tensors of these `lengths` when merged."""
-    return sum(_padded(length, merge, multiple) for length in lengths)
-
-
-def _merged_vector(parts: Sequence[NDArray[np.float32]], merge: Merge, multiple: int) -> NDArray[np.float32]:
-    padded = [np.pad(part, (0, _padded(len(part), merge, multiple) - len(part))) for part in parts]
-    if merge != "alternate":
-        return np.concatenate(padded)
-    return np.stack([part.reshape(-1, BLOCK) for part in padded], axis=1).reshape(-1)
-
-
-def _padded(rows: int, merge: Merge, multiple: int) -> int:
-    each = math.lcm(BLOCK, multiple) if merge == "alternate" else multiple
-    return -(-rows // each) * each
-
-
 def merged(spec: LinearSpec, parts: Sequence[Matrix]) -> Matrix:
     """Returns the matrix of a weight, of those of its tensors."""
     inputs = parts[0].shape[1] if spec.shape[1] == math.prod(spec.tensor_shapes[0][1:]) else spec.shape[1]
@@ -170,7 +144,7 @@ def merged(spec: LinearSpec, parts: Sequence[Matrix]) -> Matrix:
         if len(parts) == 1:
             half = parts[0].shape[0] // 2
             parts = [Rows(parts[0], 0, half), Rows(parts[0], half, 2 * half)]
-        rows = _padded(parts[0].shape[0], spec.merge, spec.multiple)
+        rows = padded(parts[0].shape[0], spec.merge, spec.multiple)
         first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
         return Alternating(first, second)
     if spec.merge == "in_pairs":
@@ -227,14 +201,12 @@ class CheckpointTensors:
         return TensorMatrix(self._checkpoint, name, shape)
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
-        parts = [_FUNCTIONS[spec.function](self._checkpoint.read(name)) for name in spec.tensors]
+        parts = [FUNCTIONS[spec.function](self._checkpoint.read(name)) for name in spec.tensors]
         if spec.taps is not None:
             return np.ascontiguousarray(np.concatenate(parts).reshape(-1, spec.taps).T)
-        if spec.merge == "in_pairs":
-            order = pairs_apart(*spec.turned)
-            parts = [*(part.reshape(-1, len(order))[:, order].reshape(-1) for part in parts[:-1]), parts[-1]]
+        parts = in_order(parts, spec.merge, spec.turned, spec.head_parts)
         each = len(spec.lengths)
-        merged = [_merged_vector(parts[at : at + each], spec.merge, spec.multiple) for at in range(0, len(parts), each)]
+        merged = [merged_vector(parts[at : at + each], spec.merge, spec.multiple) for at in range(0, len(parts), each)]
         return (np.stack(merged).reshape(spec.shape) + np.float32(spec.offset)) * np.float32(spec.scale)
 
     def packed(

@@ -48,6 +48,10 @@ def _drawn(config: str, seed: int) -> Tensors:
                 for expert in [None] if weight.experts is None else range(weight.experts):
                     add(weight.role, layer, weight.outputs, weight.inputs, expert)
     add(roles.FINAL_NORM, None, (read.hidden_size,), None)
+    if read.norm_bias:
+        add(roles.NORM_BIASES[roles.FINAL_NORM], None, (read.hidden_size,), None)
+    if read.head_bias:
+        add(roles.HEAD_BIAS, None, (read.vocab_size,), None)
     if not read.tie_word_embeddings:
         add(roles.HEAD, None, (read.vocab_size,), read.hidden_size)
     return tensors

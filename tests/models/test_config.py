@@ -185,6 +185,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     names = {name: name for name in (*sizes, "max_position_embeddings")}
     names |= {"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
     names |= {"num_kv_heads": "num_key_value_heads"}
+    names = {ours: FAMILIES[family].spelled.get(theirs, theirs) for ours, theirs in names.items()}
     for ours, theirs in names.items():
         assert getattr(got, ours) == getattr(want, theirs), ours
     for flag, value in got.flags.items():

@@ -19,7 +19,8 @@ void plan_layer_norm(PlanBuilder& plan, const Op& op) {
   step.epsilon = float(op.attribute("epsilon", 1e-5));
   if (op.inputs.size() > 1) step.weight_id = op.inputs[1];
   if (op.inputs.size() > 2) step.bias_id = op.inputs[2];
-  append_map(plan, op, std::move(step));
+  step.x = read_elements(plan, op, 0, op.outputs[0]);
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace

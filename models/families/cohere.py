@@ -1,0 +1,63 @@
+"""Command-R and Aya 23: attention and the MLP beside each other, behind one norm, and logits times a factor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key, Only
+from ..common.config_rules import no_window
+from ..family import Family
+from ..model_config import ModelConfig
+from ..weights import roles
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+
+
+def layer_of(config: ModelConfig, layer: int, *, rotated: bool = True) -> tuple[Block, ...]:
+    """The blocks of a layer."""
+    bias = config.flags["attention_bias"]
+    attention = Attention(qkv_bias=bias, out_bias=bias, window=config.windows[layer], rotated=rotated)
+    return attention, Mlp(beside=True, in_norm=False)
+
+
+def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"centred": True, "logit_scale": values["logit_scale"]}
+
+
+FAMILY = Family(
+    model_type="cohere",
+    architecture="CohereForCausalLM",
+    title="Command-R",
+    models="Command-R, Aya 23, Aya Expanse",
+    has="layer norms without biases; the MLP beside attention, behind the same norm; RoPE rotates pairs of neighbours; "
+    "`logit_scale`; `attention_bias` on q, k, v, o",
+    keys=(
+        *KEYS,
+        Key("rms_norm_eps", "number", absent=1e-5),
+        Key("max_position_embeddings", absent=8192),
+        Key("tie_word_embeddings", "flag", absent=True),
+        Key("attention_bias", "flag", absent=False),
+        Key("logit_scale", "number", absent=0.0625),
+        Only("use_qk_norm", False),
+    ),
+    spelled={"rms_norm_eps": "layer_norm_eps"},
+    window=no_window,
+    layer=layer_of,
+    tensors={
+        **TENSORS,
+        **{role: replace(TENSORS[role], transform="in_pairs") for role in (roles.QKV, roles.QKV_BIAS)},
+    },
+    contract=CONTRACT,
+    folded=_folded,
+    rope_theta=500000.0,
+    tiny={
+        **TINY,
+        "layer_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": True,
+        "logit_scale": 0.0625,
+    },
+    other_values=True,
+)

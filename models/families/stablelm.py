@@ -1,0 +1,52 @@
+"""StableLM 3B and StableLM 2 1.6B: norms that centre rows, heads of which a part turns."""
+
+from __future__ import annotations
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key, Only
+from ..common.config_rules import no_window
+from ..family import Family
+from ..model_config import ModelConfig
+from .shared.dense import CONTRACT, KEYS, TINY
+from .shared.layer_norm import CENTRED_TENSORS, centred
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    beside = config.flags["use_parallel_residual"]
+    return Attention(qkv_bias=config.flags["use_qkv_bias"]), Mlp(beside=beside, in_norm=not beside)
+
+
+FAMILY = Family(
+    model_type="stablelm",
+    architecture="StableLmForCausalLM",
+    title="StableLM",
+    models="StableLM 3B, StableLM 2 1.6B, Stable Code 3B",
+    has="layer norms with biases; RoPE rotates part of a head, `partial_rotary_factor`; `use_qkv_bias` on q, k, v; "
+    "with `use_parallel_residual` the MLP beside attention",
+    keys=(
+        *KEYS,
+        Key("num_key_value_heads", absent=32),
+        Key("rms_norm_eps", "number", absent=1e-5),
+        Key("max_position_embeddings", absent=4096),
+        Key("use_qkv_bias", "flag", absent=False),
+        Key("use_parallel_residual", "flag", absent=False),
+        Only("qk_layernorm", False),
+    ),
+    spelled={"rms_norm_eps": "layer_norm_eps"},
+    window=no_window,
+    layer=_layer,
+    tensors=CENTRED_TENSORS,
+    contract=CONTRACT,
+    folded=centred,
+    rotary=0.25,
+    tiny={
+        **TINY,
+        "layer_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.25,
+        "tie_word_embeddings": False,
+        "use_qkv_bias": True,
+        "use_parallel_residual": True,
+    },
+    other_values=True,
+)
