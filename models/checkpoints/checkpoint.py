@@ -73,6 +73,22 @@ class PartStore(TensorStore, Protocol):
         ...
 
 
+class CodeStore(TensorStore, Protocol):
+    """A store some of whose tensors are codes of 4 bits with scales."""
+
+    def has_codes(self, name: str) -> bool:
+        """Whether a tensor is stored as codes."""
+        ...
+
+    def check_codes(self, name: str) -> None:
+        """Raises CheckpointError where our 4-bit format cannot hold the codes of a tensor."""
+        ...
+
+    def codes(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+        """Returns rows of a tensor: codes [stop - start, K] in -8..7 and scales [stop - start, K / 64]."""
+        ...
+
+
 class Checkpoint:
     """Tensors of a checkpoint folder, read a few rows at a time as fp32; one without axes counts as a vector of one.
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm.weight_format import GROUP
 
-from ..checkpoints.checkpoint import TensorStore
-from ..checkpoints.four_bit import FourBitCheckpoint
+from ..checkpoints.checkpoint import CodeStore, TensorStore
 from .packing import BLOCK
 
 
@@ -67,7 +66,7 @@ class Scaled:
 class CodeMatrix:
     """A matrix tensor that is stored as 4-bit codes: of each row the K codes (int8), then its fp16 scales, as bytes."""
 
-    def __init__(self, checkpoint: FourBitCheckpoint, name: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, checkpoint: CodeStore, name: str, shape: tuple[int, ...]) -> None:
         """Raises CheckpointError unless the tensor is there with `shape`."""
         checkpoint.check(name, shape)
         self.shape = (shape[0], shape[1] + 2 * (shape[1] // GROUP))

@@ -13,8 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checkpoints.checkpoint import TensorStore
+from ..checkpoints.checkpoint import CodeStore, TensorStore
 from ..checkpoints.four_bit import FourBitCheckpoint
+from ..checkpoints.quantized.store import DecodedTensors
 from .matrix import (
     Alternating,
     CodeMatrix,
@@ -225,10 +226,10 @@ class CheckpointTensors:
                     parts = [Scaled(part, scale) for part in parts]
                 yield from packed_chunks(merged(matrix, parts), spec.format, workers, on_saturated)
 
-    def _coded(self, spec: LinearSpec) -> FourBitCheckpoint | None:
+    def _coded(self, spec: LinearSpec) -> CodeStore | None:
         """The checkpoint, where the codes of all tensors of a weight go into the package as they are."""
         store = self._checkpoint
-        if spec.format != "linear_w4" or spec.factors or not isinstance(store, FourBitCheckpoint):
+        if spec.format != "linear_w4" or spec.factors or not isinstance(store, (FourBitCheckpoint, DecodedTensors)):
             return None
         return store if all(store.has_codes(name) for name in spec.tensors) else None
 

@@ -24,7 +24,7 @@ def write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Any]) -
     """A folder with config.json and model.safetensors."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
     return folder
 
 

@@ -77,8 +77,16 @@ class BlockScales:
         self.store.check(self.name, got if fits else grid, self.dtypes)
         self._read(tuple(slice(None) for _ in got))
 
-    def rows(self, several: tuple[int, ...], start: int, stop: int) -> NDArray[np.float32]:
+    def rows(
+        self, several: tuple[int, ...], start: int, stop: int, order: NDArray[np.int32] | None = None
+    ) -> NDArray[np.float32]:
         """Returns what rows start..stop of one matrix are multiplied by, [stop - start, K] or what broadcasts to it.
+
+        Args:
+            several: Which of several matrices.
+            start: The first row.
+            stop: The one behind the last.
+            order: Of each column, its block; None: blocks lie side by side.
 
         Raises:
             CheckpointError: They are no numbers.
@@ -93,11 +101,18 @@ class BlockScales:
             values = values.reshape(-1, 1)
         if part.stop - first > 1:
             values = np.repeat(values, rows, axis=0)[start - first * rows : stop - first * rows]
-        return np.repeat(values, columns, axis=1)[:, : self.shape[-1]] if grid[-1] > 1 else values
+        return spread(values, columns, self.shape[-1], order)
 
     def _read(self, index: tuple[int | slice, ...]) -> NDArray[np.float32]:
         values = numbers(self.store, self.name, index)
         return checked(self.store, self.name, values, zeros=self.zeros)
+
+
+def spread(values: NDArray[Any], columns: int, inputs: int, order: NDArray[np.int32] | None = None) -> NDArray[Any]:
+    """[rows, groups] -> [rows, inputs], or as it is where all inputs are in one group of `columns`."""
+    if order is not None:
+        return values[:, order]
+    return np.repeat(values, columns, axis=1)[:, :inputs] if values.shape[1] > 1 else values
 
 
 def checked(store: Checkpoint, name: str, values: NDArray[Any], *, zeros: bool = False) -> NDArray[Any]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ...common.errors import CheckpointError
 from ..checkpoint import FLOATS, Checkpoint
+from .integers import IntegerTensor
 
 
 class Coded(Protocol):
@@ -92,6 +93,20 @@ class DecodedTensors:
         assert isinstance(rows, slice)
         start, stop, _ = rows.indices(coded.shape[-2])
         return self._finite(name, coded.rows(several, start, stop))[:, (columns or [slice(None)])[0]]
+
+    def has_codes(self, name: str) -> bool:
+        """Whether a tensor has codes that our 4-bit format can hold as they are."""
+        coded = self._layout.coded(self._store, name)
+        return isinstance(coded, IntegerTensor) and coded.fits_four_bits()
+
+    def check_codes(self, name: str) -> None:
+        """Accepts every tensor that has codes: others are quantised again."""
+
+    def codes(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+        """Returns rows of codes, and the scales of each 64 of them."""
+        coded = self._layout.coded(self._store, name)
+        assert isinstance(coded, IntegerTensor)
+        return coded.codes(start, stop)
 
     def _finite(self, name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
         if not np.isfinite(values).all():

@@ -9,7 +9,7 @@ from ...common.errors import CompileError
 from .. import four_bit, packed_experts
 from ..checkpoint import Checkpoint, PartStore
 from ..four_bit import FourBit, FourBitCheckpoint
-from . import fp8
+from . import compressed, fp8
 from .keys import WHERE
 from .store import DecodedTensors, Layout
 
@@ -19,6 +19,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Scheme | None]] = {
     **dict.fromkeys(four_bit.METHODS, four_bit.four_bit_scheme),
     packed_experts.METHOD: lambda _: None,  # of the experts alone, whose tensors say so themselves
     fp8.METHOD: fp8.Fp8.read,
+    compressed.METHOD: compressed.Compressed.read,
 }
 METHODS = tuple(_READERS)
 
