@@ -18,6 +18,7 @@ import numpy as np
 from .carried import carried_of, clear_carried, gives_each_state
 from .generation_defaults import GenerationDefaults
 from .masks import Masks
+from .option_types import check_whole
 from .ports import check_decode, hidden_of_verify, lanes_of, tokens_of
 from .prompt import check_prompt, common_prefix, context_length, last_logits, prefill, run_graph
 from .sampling import Sampler
@@ -117,10 +118,17 @@ class LanguageModel(ABC):
         Raises:
             ValueError: An empty prompt, one that leaves no room in the context, something else than ids of the
                 vocabulary, or `max_new_tokens` below 1.
+            TypeError: An argument of another type.
             RuntimeError: Another `generate` of this generator has begun since; there is one cache.
         """
-        if max_new_tokens is not None and max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens={max_new_tokens}: expected at least 1, or None for no limit")
+        if max_new_tokens is not None:
+            check_whole(max_new_tokens=max_new_tokens)
+            if max_new_tokens < 1:
+                raise ValueError(f"max_new_tokens={max_new_tokens}: expected at least 1, or None for no limit")
+        if sampler is not None and (isinstance(sampler, type) or not callable(sampler)):
+            raise TypeError(f"sampler={sampler!r:.80}: expected a Sampler, or None for the package's defaults")
+        if not isinstance(stop_tokens, Collection | None) or isinstance(stop_tokens, str | bytes):
+            raise TypeError(f"stop_tokens={stop_tokens!r:.80}: expected token ids, or None for the package's own")
         sampler = self.defaults.sampler() if sampler is None else sampler
         stop_tokens = self.defaults.stop_tokens if stop_tokens is None else stop_tokens
         tokens = check_prompt(tokens, self.context_length, self.vocab_size)

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from llm_packages import LoadedPackage
 
 from tcim_lite.llm import Sampler
 from tcim_lite.llm.engine import Engine, SamplingParams, StructuredOutput
@@ -48,3 +49,22 @@ def test_what_an_engine_is_given(tiny_package):
         Engine.open(package, devices=0)
     with pytest.raises(TypeError, match=r"params={'max_tokens': 3}: expected SamplingParams"):
         Engine.open(package).add([1, 2], {"max_tokens": 3})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": 0.7}, "sampler=0.7: expected a Sampler, or None"),
+        ({"sampler": Sampler}, "expected a Sampler, or None"),
+        ({"sampler": SamplingParams()}, "sampler=SamplingParams("),
+        ({"max_new_tokens": "5"}, "max_new_tokens='5': expected a whole number"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens=2.5: expected a whole number"),
+        ({"stop_tokens": 5}, "stop_tokens=5: expected token ids, or None"),
+        ({"stop_tokens": "</s>"}, "stop_tokens='</s>': expected token ids, or None"),
+    ],
+)
+def test_what_generate_is_given(tiny_package, options, message):
+    model = LoadedPackage(tiny_package(prefill_length=16, context_length=64))
+    with pytest.raises(TypeError, match=re.escape(message)):
+        next(model.generate([1, 2], **options))
+    assert len(list(model.generate([1, 2], lambda logits, text, prompt: 3, np.int64(2), np.array([9])))) == 2
