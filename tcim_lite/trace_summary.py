@@ -88,7 +88,10 @@ def _events(path: Path) -> list[Mapping[str, Any]]:
         for event in events:
             _check(event)
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArgumentError(f"{path} is no trace of calls; write one with TCIM_LITE_LAYERS=trace:FILE.json") from None
+        raise ArgumentError(
+            f"{path} is no trace of calls, or a part of one; copy it again, or write one with "
+            "TCIM_LITE_LAYERS=trace:FILE.json"
+        ) from None
     return events
 
 

@@ -222,7 +222,10 @@ class Checkpoint:
                 "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(folder)"
             )
         if graph := next(self.folder.glob("*.hmm*"), None):
-            raise CheckpointError(f"{self.folder} is a compiled package already: it has {graph.name} and no {_SINGLE}")
+            raise CheckpointError(
+                f"{self.folder} is a compiled package already: it has {graph.name} and no {_SINGLE}; run it, or give "
+                "the checkpoint's folder"
+            )
         raise CheckpointError(f"{self.folder} has neither {_SINGLE} nor {INDEX}; --random-weights needs no weights")
 
 

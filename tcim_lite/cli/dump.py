@@ -110,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
         calls = Calls(prompt, token_ids(args.answer, "--answer"), args.steps)
         with DumpWriter(args.output, source) as writer:
             dump_package(package, calls, writer, taps, args.only_step)
+    elif not args.package.exists():
+        raise ArgumentError(f"{args.package}: there is no such file or folder; give the folder of a package, or a .hmm")
     else:
         refuse_call_options(args)
         with DumpWriter(args.output, source) as writer:

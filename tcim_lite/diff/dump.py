@@ -70,6 +70,8 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
     try:
         with taps_of(taps):
             prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
+    except tcim.TcimError:  # of a file that cannot be loaded
+        raise
     except ValueError as error:
         raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
     states = StepStates(decode, [carried_of(prefill)]) if gives_each_state(decode) else None

@@ -194,5 +194,11 @@ def test_what_cannot_be_dumped_says_why(package, tiny_package, tmp_path, capsys)
     assert "compiled without --batch; or dump one .hmm with --input" in capsys.readouterr().err
     assert main(["dump", str(tmp_path), "-o", str(tmp_path / "d")]) == 2
     assert "no compiled package" in capsys.readouterr().err
+    assert main(["dump", str(tmp_path / "none"), "-o", str(tmp_path / "d"), "--prompt", "a"]) == 2
+    assert "none: there is no such file or folder; give the folder of a package, or a .hmm" in capsys.readouterr().err
+    for graph in batch.folder.glob("*.hm[mw]"):
+        (tmp_path / graph.name).write_bytes(graph.read_bytes()[:3000])
+    assert main(["dump", str(tmp_path), "-o", str(tmp_path / "d")]) == 2
+    assert capsys.readouterr().err.endswith("; copy it again\n")
     with pytest.raises(HmmFormatError, match=r"has no dump\.json"):
         Dump.open(tmp_path / "none")

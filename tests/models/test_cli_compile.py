@@ -92,7 +92,7 @@ def test_errors_are_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFi
             "none does not exist; expected a Hugging Face checkpoint folder, a GGUF file or a network in an .onnx",
         ),
         ("none.onnx", "none.onnx: No such file or directory; expected an ONNX file"),
-        ("out", "out is a compiled package already: it has qwen3_"),
+        ("out", "and no model.safetensors; run it, or give the checkpoint's folder"),
     ],
 )
 def test_what_cannot_be_compiled_says_what_can(
