@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
-
-from ..blocks.mlp import Alone
-from ..weights.packing import unpack
 
 _F32 = np.float32
 _GROUP = 64
@@ -29,15 +23,6 @@ def quantize_activations(x: Floats) -> tuple[Floats, NDArray[np.int32]]:
     exponents[live] = np.clip(np.floor(np.log2(amax[live].astype(np.float64))).astype(int) - 6, -30, 9)
     codes = np.clip(np.rint(np.ldexp(groups, -exponents[:, :, None])), -127, 127)
     return codes.reshape(x.shape).astype(_F32), exponents
-
-
-def unpacked(data: memoryview, fmt: str, shape: tuple[int, ...]) -> tuple[Array, Array | None]:
-    """As `unpack`; of experts with their axis in front."""
-    if len(shape) == 2:
-        return unpack(data, fmt, *shape)
-    each = np.frombuffer(data, np.uint8).reshape(shape[0], -1)
-    matrices, scales = zip(*(unpack(expert, fmt, *shape[1:]) for expert in each), strict=True)
-    return np.stack(matrices), None if scales[0] is None else np.stack(scales)
 
 
 def quantized_product(activations: Array, exponents: Array, codes: Array, scales: Array) -> Floats:
@@ -77,20 +62,16 @@ def sum_of_products(a: Floats, b: Floats) -> Floats:
     return partial[..., 0]
 
 
-def attend(q: Floats, keys: Floats, values: Floats, window: int | None, sinks: Floats | None) -> Floats:
-    """One row: q [heads, D] over the last `window` of keys and values [rows, heads, D] -> [heads, D]."""
-    first = 0 if window is None else max(len(keys) - window, 0)
+def attend(q: Floats, keys: Floats, values: Floats) -> Floats:
+    """One row: q [heads, D] over keys and values [rows, heads, D] -> [heads, D]."""
     best = np.full(len(q), -np.inf, _F32)
     total, out = np.zeros_like(best), np.zeros_like(q)
-    for block in range(first // _KEY_BLOCK * _KEY_BLOCK, len(keys), _KEY_BLOCK):
-        seen = slice(max(block, first), block + _KEY_BLOCK)
-        block_keys, block_values = keys[seen], values[seen]
+    for block in range(0, len(keys), _KEY_BLOCK):
+        block_keys, block_values = keys[block : block + _KEY_BLOCK], values[block : block + _KEY_BLOCK]
         scores = sum_of_products(np.broadcast_to(q, block_keys.shape), block_keys)  # [rows, heads]
         peak = scores.max(axis=0)
         weights = np.exp(scores - peak)
-        hidden = np.zeros((len(q), seen.start - block), _F32)  # the 16 sums go by the number of the row in its block
-        shares = np.concatenate((hidden, weights.T), axis=1)
-        weight_sum = sum_of_products(shares, np.ones_like(shares))
+        weight_sum = sum_of_products(weights.T, np.ones_like(weights.T))
         mixed = np.zeros_like(q)
         for row in range(len(weights)):
             mixed = (mixed + weights[row, :, None].astype(np.float64) * block_values[row]).astype(_F32)
@@ -98,22 +79,4 @@ def attend(q: Floats, keys: Floats, values: Floats, window: int | None, sinks: F
         old, new = np.exp(best - highest), np.exp(peak - highest)
         total, out = total * old + weight_sum * new, out * old[:, None] + mixed * new[:, None]
         best = highest
-    if sinks is not None:  # one more block, of one key without a value
-        highest = np.maximum(best, sinks)
-        old = np.exp(best - highest)
-        total, out = total * old + np.exp(sinks - highest), out * old[:, None]
     return out / total[:, None]
-
-
-def bent(up: Floats, function: Alone, factors: Sequence[Floats]) -> Floats:
-    """What an MLP without a gate makes of each element; the factors are those of xIELU."""
-    if function == "gelu":
-        return (_F32(0.5) * up * (_F32(1) + np.vectorize(math.erf)(up / math.sqrt(2)))).astype(_F32)
-    if function == "gelu_tanh":
-        return (_F32(0.5) * up * (_F32(1) + np.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)))).astype(_F32)
-    positive = np.maximum(up, _F32(0))
-    if function == "relu2":
-        return positive * positive
-    squared, negative, slope = factors
-    elu = np.where(up >= 0, up, np.expm1(np.minimum(up, 0)))
-    return (squared * positive * positive + negative * (elu - up) + slope * elu).astype(_F32)
