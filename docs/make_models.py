@@ -74,6 +74,7 @@ These tests take the families from the records:
 | experts in MXFP4 against transformers | `models/test_packed_experts.py` |
 | FP8 against what it stands for, and transformers | `models/test_fp8.py` |
 | compressed-tensors against what it stands for | `models/test_compressed.py` |
+| bitsandbytes, ModelOpt against what they stand for | `models/test_bitsandbytes.py`, `models/test_modelopt.py` |
 
 **Checkpoints tried.** The tests compile random checkpoints made from each record's tiny config, and the demo checkpoint
 (Qwen3, trained for this repository). No released weights were compiled, because the tests have no access to them.

@@ -17,6 +17,7 @@ from ..common.errors import CheckpointError
 from .tensor_file import INDEX, MOST_JSON_BYTES, Entry, entries_of, import_safe_open, missing, open_file
 
 _SINGLE = "model.safetensors"
+_BESIDE = "hf_quant_config.json"  # of ModelOpt, beside a config.json that does not say it
 FLOATS = ("BF16", "F16", "F32")
 # What safetensors does not give to numpy, and integers of the same size: read as bytes from where they lie in the file.
 _OF_ONE_BYTE = ("U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0")
@@ -252,4 +253,16 @@ def config_of(folder: Path) -> Mapping[str, Any]:
         )
     if not (folder / "config.json").exists() and (files := sorted(folder.glob("*.gguf"))):
         raise CheckpointError(f"{folder} has no config.json, but {files[0].name}: give the path of that file")
-    return read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
+    if not config.get("quantization_config") and (folder / _BESIDE).is_file():
+        config["quantization_config"] = _said_beside(folder / _BESIDE)
+    return config
+
+
+def _said_beside(path: Path) -> dict[str, Any]:
+    """What a file of its own says of how a checkpoint is quantised, as config.json would."""
+    content = read_json(path)
+    given, producer = content.get("quantization"), content.get("producer")
+    if not isinstance(given, dict):
+        raise CheckpointError(f"{path} has no object 'quantization'")
+    return {"quant_method": (producer if isinstance(producer, dict) else {}).get("name", "?"), **given}

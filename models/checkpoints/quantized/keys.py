@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from ...common.errors import CompileError
 
@@ -24,7 +24,7 @@ def one_of(*values: object) -> Rule:
     return Rule(expected, lambda got: any(got == value and type(got) is type(value) for value in values))
 
 
-def is_size(value: object) -> bool:
+def is_size(value: object) -> TypeGuard[int]:
     """Whether a value is a positive whole number that a tensor may have."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 1 << 24
 

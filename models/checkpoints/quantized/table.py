@@ -9,7 +9,7 @@ from ...common.errors import CompileError
 from .. import four_bit, packed_experts
 from ..checkpoint import Checkpoint, PartStore
 from ..four_bit import FourBit, FourBitCheckpoint
-from . import compressed, fp8
+from . import bitsandbytes, compressed, fp8, modelopt
 from .keys import WHERE
 from .store import DecodedTensors, Layout
 
@@ -20,6 +20,8 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Scheme | None]] = {
     packed_experts.METHOD: lambda _: None,  # of the experts alone, whose tensors say so themselves
     fp8.METHOD: fp8.Fp8.read,
     compressed.METHOD: compressed.Compressed.read,
+    bitsandbytes.METHOD: bitsandbytes.BitsAndBytes.read,
+    modelopt.METHOD: modelopt.ModelOpt.read,
 }
 METHODS = tuple(_READERS)
 
@@ -34,10 +36,13 @@ def scheme_of(config: Mapping[str, Any]) -> Scheme | None:
     if not scheme:
         return None
     method = scheme.get("quant_method", "?") if isinstance(scheme, Mapping) else scheme
+    if method == "?" and bitsandbytes.is_meant(scheme):
+        method = bitsandbytes.METHOD
     if not isinstance(scheme, Mapping) or method not in METHODS:
         raise CompileError(
             f"the checkpoint is already quantised ({method!r}), which is not read here; expected one of "
-            f"{', '.join(METHODS)}; use one of these, the original checkpoint in bf16, or a GGUF file"
+            f"{', '.join(METHODS)}; use one of these, the original checkpoint in bf16, or a GGUF file, or save the "
+            "model from transformers after model.dequantize()"
         )
     return _READERS[method](scheme)
 
