@@ -175,7 +175,7 @@ def test_a_default_of_slots_is_for_models_that_have_them(tmp_path, monkeypatch, 
     checkpoint = write_family(tmp_path / "hf", family_config(family), np.float16)
     given = {"quant": "float16", "context_length": 64, "prefill_length": 16}
     beside = {"model": str(checkpoint), "name": None, "devices": "0", "pipeline": False, "local_files_only": True}
-    beside |= {"draft": None, "speculate": None}
+    beside |= {"draft": None, "speculate": None, "lora": []}
     package = open_package(argparse.Namespace(**beside, **given, batch=None), batch=4)
     assert len(lanes_of(rt.load(package.decode_path))) == slots
     if slots == 1:
