@@ -70,28 +70,7 @@ def write_embedding_pt(
     Without torch, whose import takes seconds. The file is an archive of a pickle that names torch's classes, and of the
     plain values beside it, in a folder that is called like the file, which vendor code relies on.
     """
-    elements = sum(map(math.prod, shapes))
-    storage = b"ctorch\n" + _STORAGES[dtype] + b"\n"
-    # Of a storage: (what it is, its class, its name in data/, where it was, elements). Of a tensor: (storage, first
-    # element, shape, strides, requires_grad, hooks).
-    persistent = b"(" + _text("storage") + storage + _text("0") + _text("cpu") + _number(elements) + b"tQ"
-    tensors, items, first = b"", b"", 0
-    for number, shape in enumerate(shapes):
-        sizes = _numbers(shape) + _numbers([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
-        named = _text(names[number] if names else "weight" if len(shapes) == 1 else f"{number}.weight")
-        made = b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(first) + sizes
-        made += b"\x89" + _ORDERED + b"tR"
-        tensors += named + made + (b"q\x00s" if len(shapes) == 1 else b"s")
-        items += made + b"a"
-        first += math.prod(shape)
-    # Of one table: remembered as 0, and so the attribute is the same tensor.
-    loaded = b"}" + tensors if len(shapes) > 1 else _ORDERED + tensors + b"}" + _text("weight") + b"h\x00sb"
-    if within:
-        loaded = b"}" + _text(within) + b"}" + tensors + b"s"
-    if listed:
-        loaded = b"}" + _text(listed) + b"]" + items + b"s"
-    if bare:
-        loaded = made
+    loaded = _pickled(shapes, dtype, names or _names(len(shapes)), within, bare, listed)
     small = {
         "data.pkl": b"\x80\x02" + loaded + b".",
         "byteorder": sys.byteorder.encode(),
@@ -108,6 +87,36 @@ def write_embedding_pt(
         info.extra = struct.pack("<2sH", b"FB", -begin % 64).ljust(4 + -begin % 64, b"Z")
         with archive.open(info, "w", force_zip64=True) as target, binary.open("rb") as source:
             shutil.copyfileobj(source, target, 1 << 20)
+
+
+def _names(count: int) -> Sequence[str]:
+    return ["weight"] if count == 1 else [f"{number}.weight" for number in range(count)]
+
+
+def _pickled(
+    shapes: Sequence[tuple[int, ...]], dtype: str, names: Sequence[str], within: str, bare: bool, listed: str
+) -> bytes:
+    """What pickle loads as these tables; arguments as those of `write_embedding_pt`."""
+    elements = sum(map(math.prod, shapes))
+    storage = b"ctorch\n" + _STORAGES[dtype] + b"\n"
+    # Of a storage: (what it is, its class, its name in data/, where it was, elements). Of a tensor: (storage, first
+    # element, shape, strides, requires_grad, hooks).
+    persistent = b"(" + _text("storage") + storage + _text("0") + _text("cpu") + _number(elements) + b"tQ"
+    tensors, items, first = b"", b"", 0
+    for name, shape in zip(names, shapes, strict=True):
+        sizes = _numbers(shape) + _numbers([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
+        made = b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(first) + sizes
+        made += b"\x89" + _ORDERED + b"tR"
+        tensors += _text(name) + made + (b"q\x00s" if len(shapes) == 1 else b"s")
+        items += made + b"a"
+        first += math.prod(shape)
+    # Of one table: remembered as 0, and so the attribute is the same tensor.
+    loaded = b"}" + tensors if len(shapes) > 1 else _ORDERED + tensors + b"}" + _text("weight") + b"h\x00sb"
+    if within:
+        loaded = b"}" + _text(within) + b"}" + tensors + b"s"
+    if listed:
+        loaded = b"}" + _text(listed) + b"]" + items + b"s"
+    return made if bare else loaded
 
 
 def _text(value: str) -> bytes:

@@ -111,10 +111,8 @@ def prepare(
         config = _as_the_head_is(checkpoint, config)
     profile = profile_for(options.quant, options.head_quant, options.activations)
     graphs = graph_specs(options, config, assisted=assisted)
-    if options.mtp and checkpoint is not None and any(name.startswith("mtp.layers.1.") for name in checkpoint.names()):
-        raise CompileError(
-            f"--mtp: {source.path} has several MTP layers; the vendor's graphs are of one, so compile it without --mtp"
-        )
+    if options.mtp and checkpoint is not None:
+        _check_mtp(checkpoint, source.path)
     weights = weight_specs(config, profile, mtp=options.mtp, head=options.hidden_states is None, assisted=assisted)
     if checkpoint is not None and part is None and (unused := _unused_tensors(checkpoint, config, weights)):
         warn(_left_out(unused))
@@ -146,6 +144,13 @@ def prepare(
     tables += [layer_table_spec(config)] if config.layer_inputs else []
     model.tensors.check([*model.weights, *tables])
     return model
+
+
+def _check_mtp(checkpoint: TensorStore, path: Path) -> None:
+    if any(name.startswith("mtp.layers.1.") for name in checkpoint.names()):
+        raise CompileError(
+            f"--mtp: {path} has several MTP layers; the vendor's graphs are of one, so compile it without --mtp"
+        )
 
 
 def _shards(checkpoint: Path, config: ModelConfig, ndevice: int) -> list[Shard]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,11 +104,7 @@ def read(
     for node in nodes:
         node.outputs = ["" if name in begins else name for name in node.outputs]
     names = {info.name for info in given}
-    if unknown := set(shapes or {}) - names - {*(fixed or {})}:
-        known = ", ".join(shown(name) for name in sorted(names)) or "none"
-        raise CompileError(
-            f"a shape names the input '{shown(min(unknown))}', which the model does not have; it has {known}"
-        )
+    _check_inputs({*(shapes or {})} - {*(fixed or {})}, names)
     outputs = list(ends) or [info.name for info in graph.output]
     if not outputs:
         raise CheckpointError("the graph has no outputs")
@@ -125,6 +121,15 @@ def read(
     if graph.name:
         _check_name(graph.name, "the graph")
     return Network(graph.name, ordered, constants, inputs, outputs, opset, foreign)
+
+
+def _check_inputs(wanted: Set[str], names: Set[str]) -> None:
+    """Refuses shapes of inputs that a model does not have."""
+    if unknown := wanted - names:
+        known = ", ".join(shown(name) for name in sorted(names)) or "none"
+        raise CompileError(
+            f"a shape names the input '{shown(min(unknown))}', which the model does not have; it has {known}"
+        )
 
 
 def _initialisers(graph: onnx.GraphProto, folder: Path | None) -> dict[str, NDArray[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,16 +139,9 @@ def measure_package(
         )
 
     before = measure_limits(model_bytes)
-    runs = _Runs(modules.context, before.threads, quick)
-    measured = [("prefill", 0, runs.of(modules.prefill, 0))]
-    if modules.verify is not None:
-        measured.append(("verify", 0, runs.of(modules.verify, 0)))
-    decode = "decode" if modules.decode.length == 1 else "verify"  # T tokens that are guesses: --mtp
-    files[decode] = files["decode"]
-    measured.append((decode, 0, runs.of(modules.decode, 0)))
-    if depth > 0 and decode == "decode":
-        modules.fill(depth)
-        measured.append(("decode", depth, runs.of(modules.decode, depth)))
+    if modules.decode.length > 1:
+        files["verify"] = files["decode"]
+    measured = list(_measured(modules, _Runs(modules.context, before.threads, quick), depth))
     resident = resident_bytes() - started_with
     after = measure_limits(model_bytes)
     return PackageSpeed(
@@ -164,6 +158,18 @@ def measure_package(
         resident_bytes=resident,
         timings=tuple(_timing(kind, at, found, files[kind], (before, after)) for kind, at, found in measured),
     )
+
+
+def _measured(modules: Modules, runs: _Runs, depth: int) -> Iterator[tuple[str, int, Measured]]:
+    """Yields what was run, behind how many tokens, and its times."""
+    yield "prefill", 0, runs.of(modules.prefill, 0)
+    if modules.verify is not None:
+        yield "verify", 0, runs.of(modules.verify, 0)
+    decode = "decode" if modules.decode.length == 1 else "verify"  # T tokens that are guesses: --mtp
+    yield decode, 0, runs.of(modules.decode, 0)
+    if depth > 0 and decode == "decode":
+        modules.fill(depth)
+        yield "decode", depth, runs.of(modules.decode, depth)
 
 
 def _open(folder: str | Path, name: str | None) -> Package:

@@ -67,23 +67,8 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
     """
     if not calls.prompt:
         raise ArgumentError("the prompt has no token; give --prompt or --tokens")
-    try:
-        with taps_of(taps):
-            prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
-    except tcim.TcimError:  # of a file that cannot be loaded
-        raise
-    except ValueError as error:
-        raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
+    prefill, decode, embedding = _load(package, taps)
     states = StepStates(decode, [carried_of(prefill)]) if gives_each_state(decode) else None
-    try:
-        Masks(prefill)  # says so of a graph that is of no language model
-        if others := [name for name in lanes_of(prefill)[0].carried if not is_state(name)]:
-            raise ValueError(
-                f"{package.folder}: graphs that take {others[0]} are dumped of recorded calls alone; give --recording"
-            )
-        embedding = package.embedding_for(prefill)
-    except ValueError as error:
-        raise ArgumentError(str(error)) from None
     graphs = [Watched(prefill, package.prefill_path), Watched(decode, package.decode_path)]
     inputs = [graphs[0].graph.values[id_] for id_ in graphs[0].graph.inputs]
     length = inputs[0].shape[1]
@@ -115,6 +100,26 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
             states.bind(0, fed + position)
         outputs = run(graphs[1], row, fed + position, 1)
     writer.close(prompt=[int(token) for token in calls.prompt], answer=answer)
+
+
+def _load(package: Package, taps: Sequence[str]) -> tuple[tcim.Module, tcim.Module, Array]:
+    """Prefill, decode and the embedding of a package that can be dumped."""
+    try:
+        with taps_of(taps):
+            prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
+    except tcim.TcimError:  # of a file that cannot be loaded
+        raise
+    except ValueError as error:
+        raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
+    try:
+        Masks(prefill)  # says so of a graph that is of no language model
+        if others := [name for name in lanes_of(prefill)[0].carried if not is_state(name)]:
+            raise ValueError(
+                f"{package.folder}: graphs that take {others[0]} are dumped of recorded calls alone; give --recording"
+            )
+        return prefill, decode, package.embedding_for(prefill)
+    except ValueError as error:
+        raise ArgumentError(str(error)) from None
 
 
 def _check_only(only: int | None, steps: int) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from ..errors import HmmFormatError
 from . import layout
 from .cursor import Cursor
-from .graph import OPS, Attribute, Graph, Op, Value, check_graph, version_of
+from .graph import OPS, Attribute, Graph, Op, Value, version_of
+from .graph_rules import check_graph
 from .parts import Split
 
 

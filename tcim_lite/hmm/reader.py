@@ -10,14 +10,14 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from ..errors import HmmFormatError
 from . import layout
 from .crc32c import crc32c
 from .cursor import Cursor, decode_text
-from .foreign import describe_foreign
-from .graph import Graph, check_weight_values
+from .front import checked_header, padded_text
+from .graph import Graph
+from .graph_rules import check_weight_values
 from .graph_section import decode_graph, decode_split
 from .layout import Section, Sibling, WeightEntry
 from .parts import Split, check_parts
@@ -132,65 +132,11 @@ def _open_without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-class _Header(NamedTuple):
-    """The fields of a header, in the order of the file."""
-
-    magic: bytes
-    major: int
-    minor: int
-    header_bytes: int
-    file_bytes: int
-    section_count: int
-    ncore: int
-    id: bytes
-    target: bytes
-    producer: bytes
-    ndevice: int
-    crc32c: int
-    section_table: int
-
-
-def _checked_header(data: memoryview, label: str) -> _Header:
-    """Reads the header, and checks it and the sum over it and the section table."""
-    if not len(data):
-        raise HmmFormatError(f"{label}: the file is empty (interrupted copy or download?); write or copy it again")
-    if bytes(data[:8]) not in (layout.MAGIC_MODEL, layout.MAGIC_WEIGHTS):
-        raise HmmFormatError(f"{label}: not a .hmm of this project: {describe_foreign(data)}")
-    if len(data) < layout.HEADER_BYTES:
-        raise HmmFormatError(f"{label}: {len(data)} bytes, the header alone takes 128; copy the file again")
-    header = _Header._make(layout.HEADER.unpack_from(data))
-    if header.major != layout.VERSION[0]:
-        raise HmmFormatError(
-            f"{label}: format version {header.major}.{header.minor}, this reader knows {layout.VERSION[0]}.x; "
-            + ("update tcim_lite" if header.major > layout.VERSION[0] else "compile the model again")
-        )
-    if header.header_bytes != layout.HEADER_BYTES:
-        raise HmmFormatError(f"{label}: header_bytes is {header.header_bytes}, expected 128")
-    if header.file_bytes != len(data):
-        hint = "copy it again" if header.file_bytes > len(data) else "something was appended"
-        raise HmmFormatError(f"{label}: {len(data)} bytes are present, the header says {header.file_bytes}; {hint}")
-    if not 1 <= header.section_count <= layout.MAX_SECTIONS:
-        raise HmmFormatError(f"{label}: section_count is {header.section_count}, expected 1 to {layout.MAX_SECTIONS}")
-    if header.section_table != layout.HEADER_BYTES:
-        raise HmmFormatError(f"{label}: section_table_offset is {header.section_table}, expected 128")
-    front_bytes = layout.HEADER_BYTES + header.section_count * layout.SECTION_BYTES
-    if front_bytes > len(data):
-        raise HmmFormatError(f"{label}: a table of {header.section_count} sections does not fit {len(data)} bytes")
-    front = bytearray(data[:front_bytes])
-    front[layout.HEADER_CRC_OFFSET : layout.HEADER_CRC_OFFSET + 4] = bytes(4)
-    if (got := crc32c(front)) != header.crc32c:
-        raise HmmFormatError(
-            f"{label}: header and section table have CRC-32C {got:08x}, expected {header.crc32c:08x}; "
-            "the file is damaged, copy it again"
-        )
-    return header
-
-
 def _parse(data: memoryview, label: str) -> Container:
-    header = _checked_header(data, label)
+    header = checked_header(data, label)
     minor, ncore, ndevice = header.minor, header.ncore, header.ndevice
     kind = "model" if header.magic == layout.MAGIC_MODEL else "weights"
-    target_name = _padded_text(header.target, f"{label}: target")
+    target_name = padded_text(header.target, f"{label}: target")
     if target_name != layout.TARGET:
         raise HmmFormatError(f"{label}: compiled for target '{target_name}', expected '{layout.TARGET}'; compile again")
     if ncore < 1 or ndevice < 1:
@@ -199,7 +145,7 @@ def _parse(data: memoryview, label: str) -> Container:
         raise HmmFormatError(
             f"{label}: ndevice is {ndevice}, expected at most {layout.MAX_DEVICES}; compile for fewer devices"
         )
-    producer_name = _padded_text(header.producer, f"{label}: producer")
+    producer_name = padded_text(header.producer, f"{label}: producer")
     sections = _sections(data, header.section_count, minor, kind, ndevice, label)
     contents = [(s.kind, data[s.offset : s.offset + s.nbytes]) for s in sections]
     if layout.container_id([content for kind_, content in contents if kind_ != layout.PAYLOAD]) != header.id:
@@ -240,13 +186,6 @@ def _decode_part(data: memoryview, rank: int, ndevice: int, weights: Sequence[We
     graph = decode_graph(data, what)
     check_weight_values(graph, weights, HmmFormatError, what)
     return graph
-
-
-def _padded_text(data: bytes, what: str) -> str:
-    text, _, padding = data.partition(b"\0")
-    if padding.strip(b"\0") or not text or len(text) == len(data):
-        raise HmmFormatError(f"{what} is {data!r}, expected text padded with NUL")
-    return decode_text(text, what)
 
 
 def _sections(data: memoryview, count: int, minor: int, kind: str, ndevice: int, label: str) -> list[Section]:

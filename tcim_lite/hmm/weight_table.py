@@ -1,4 +1,4 @@
-"""The weight table (docs/hmm-format.md section 4.1) as a reader sees it."""
+"""The weight table (docs/hmm-format.md section 4.1), read and written."""
 
 from __future__ import annotations
 
@@ -85,3 +85,21 @@ def check_weights(weights: Sequence[WeightEntry], payload: Section | None, is_mo
             continue
         if (first.hash, first.offset, first.nbytes) != (second.hash, second.offset, second.nbytes):
             raise HmmFormatError(f"{label}: weights '{first.name}' and '{second.name}' overlap and are not the same")
+
+
+def encode_weight_table(entries: Sequence[WeightEntry]) -> bytes:
+    """Returns the section of these entries."""
+    rows, names = [], []
+    name_offset = 0
+    for entry in entries:
+        name = entry.name.encode()
+        extents = (*entry.shape, 0, 0, 0, 0)[:4]
+        codes = (layout.DTYPES[entry.dtype], layout.FORMATS[entry.format], len(entry.shape), int(entry.external))
+        rows.append(
+            layout.WEIGHT.pack(
+                name_offset, len(name), *codes, entry.crc32c, *extents, entry.offset, entry.nbytes, entry.hash
+            )
+        )
+        names.append(name)
+        name_offset += len(name)
+    return layout.WEIGHT_TABLE_HEADER.pack(len(entries), name_offset) + b"".join(rows) + b"".join(names)

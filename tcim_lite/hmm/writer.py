@@ -11,13 +11,16 @@ from typing import Any, BinaryIO
 
 from . import layout
 from .crc32c import crc32c
-from .graph import Graph, check_weight_values, minor_of
+from .front import encode_front
+from .graph import Graph, minor_of
+from .graph_rules import check_weight_values
 from .graph_section import encode_graph, encode_split, encode_text
 from .layout import Sibling, WeightEntry
 from .parts import Split, check_parts
 from .payload import Payload, TemporaryFile, check_weight_name
 from .ports import encode_ports
 from .weight_format import LAYOUTS
+from .weight_table import encode_weight_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +146,6 @@ def model_bytes(
     return file.getvalue()
 
 
-def _encode_weight_table(entries: Sequence[WeightEntry]) -> bytes:
-    rows, names = [], []
-    name_offset = 0
-    for entry in entries:
-        name = entry.name.encode()
-        extents = (*entry.shape, 0, 0, 0, 0)[:4]
-        codes = (layout.DTYPES[entry.dtype], layout.FORMATS[entry.format], len(entry.shape), int(entry.external))
-        rows.append(
-            layout.WEIGHT.pack(
-                name_offset, len(name), *codes, entry.crc32c, *extents, entry.offset, entry.nbytes, entry.hash
-            )
-        )
-        names.append(name)
-        name_offset += len(name)
-    return layout.WEIGHT_TABLE_HEADER.pack(len(entries), name_offset) + b"".join(rows) + b"".join(names)
-
-
 def _lowest_version(entries: Sequence[WeightEntry], minor: int = 0) -> tuple[int, int]:
     """The lowest version that has the formats and shapes of these weights (section 7), and no lower than `minor`."""
     packed = [entry for entry in entries if entry.format != "dense"]
@@ -167,36 +153,9 @@ def _lowest_version(entries: Sequence[WeightEntry], minor: int = 0) -> tuple[int
     return layout.VERSION[0], max([minor, *needed])
 
 
-def _encode_front(
-    magic: bytes,
-    version: tuple[int, int],
-    file_bytes: int,
-    sections: Sequence[layout.Section],
-    id_: bytes,
-    ncore: int,
-    ndevice: int,
-    producer: str | None,
-) -> bytes:
-    """The header and the section table."""
-    if producer is None:
-        from tcim_lite import __version__
-
-        producer = f"tcim_lite {__version__}"
-    name = producer.encode()
-    if len(name) >= layout.PRODUCER_BYTES or b"\0" in name:
-        raise ValueError(f"producer {producer!r}: expected at most {layout.PRODUCER_BYTES - 1} bytes without NUL")
-    if not 1 <= ncore <= 0xFFFFFFFF:
-        raise ValueError(f"ncore={ncore} must be at least 1")
-    table = b"".join(layout.SECTION.pack(s.kind, s.flags, s.offset, s.nbytes, s.crc32c, 0) for s in sections)
-    fields = [magic, *version, layout.HEADER_BYTES, file_bytes, len(sections), ncore, id_]
-    fields += [layout.TARGET.encode(), name, ndevice]
-    crc = crc32c(layout.HEADER.pack(*fields, 0, layout.HEADER_BYTES) + table)
-    return layout.HEADER.pack(*fields, crc, layout.HEADER_BYTES) + table
-
-
 def _finish_weights(file: BinaryIO, payload: Payload, entries: Sequence[WeightEntry], producer: str | None) -> bytes:
     """The table comes after the payload, whose size was not known before."""
-    table = _encode_weight_table(entries)
+    table = encode_weight_table(entries)
     offset = layout.align(payload.end, layout.ALIGNMENT)
     sections = [layout.Section(layout.WEIGHT_TABLE, layout.SECTION_REQUIRED, offset, len(table), crc32c(table))]
     if payload.nbytes:
@@ -207,7 +166,7 @@ def _finish_weights(file: BinaryIO, payload: Payload, entries: Sequence[WeightEn
     file.write(table)
     file.seek(0)
     version = _lowest_version(entries)
-    file.write(_encode_front(layout.MAGIC_WEIGHTS, version, offset + len(table), sections, id_, 1, 1, producer))
+    file.write(encode_front(layout.MAGIC_WEIGHTS, version, offset + len(table), sections, id_, 1, 1, producer))
     return id_
 
 
@@ -245,6 +204,19 @@ def _stored(weights: Sequence[WeightEntry | WeightData], payload: Payload) -> li
     return entries
 
 
+def _table_bytes(weights: Sequence[WeightEntry | WeightData]) -> int:
+    """Of their weight table."""
+    names_bytes = sum(len(weight.name.encode()) for weight in weights)
+    return layout.WEIGHT_TABLE_HEADER.size + len(weights) * layout.WEIGHT_BYTES + names_bytes
+
+
+def _write_section(file: BinaryIO, kind: int, offset: int, blob: bytes) -> layout.Section:
+    file.seek(offset)
+    file.write(blob)
+    flags = 0 if kind in (layout.CUSTOM_MSG, layout.PORTS) else layout.SECTION_REQUIRED
+    return layout.Section(kind, flags, offset, len(blob), crc32c(blob))
+
+
 def _write_model(
     file: BinaryIO,
     graph: Graph | Sequence[Graph],
@@ -265,10 +237,8 @@ def _write_model(
             f"{len(external)} weights are external and sibling is {sibling}; give `sibling` exactly when there are some"
         )
     # The sizes of all sections are known before the payload is written, so the file is written front to back.
-    names_bytes = sum(len(weight.name.encode()) for weight in weights)
-    table_bytes = layout.WEIGHT_TABLE_HEADER.size + len(weights) * layout.WEIGHT_BYTES + names_bytes
     table_index = len(blobs)
-    blobs.append((layout.WEIGHT_TABLE, bytes(table_bytes)))
+    blobs.append((layout.WEIGHT_TABLE, bytes(_table_bytes(weights))))
     if sibling is not None:
         if not layout.is_bare_file_name(sibling.file) or len(sibling.id) != 32:
             raise ValueError(f"{sibling} must have a bare file name and an id of 32 bytes")
@@ -279,31 +249,21 @@ def _write_model(
     for _, blob in blobs:
         offsets.append(layout.align(end, layout.ALIGNMENT))
         end = offsets[-1] + len(blob)
-    begin = layout.align(end, layout.PAYLOAD_ALIGNMENT)
-    payload = Payload(file, begin)
+    payload = Payload(file, layout.align(end, layout.PAYLOAD_ALIGNMENT))
     entries = _stored(weights, payload)
     for part in graphs:
         check_weight_values(part, entries, ValueError, f"graph {part.name!r}")
 
-    blobs[table_index] = (layout.WEIGHT_TABLE, _encode_weight_table(entries))
-    required = layout.SECTION_REQUIRED
-    sections = [
-        layout.Section(
-            kind, 0 if kind in (layout.CUSTOM_MSG, layout.PORTS) else required, offset, len(blob), crc32c(blob)
-        )
-        for (kind, blob), offset in zip(blobs, offsets, strict=True)
-    ]
-    for offset, (_, blob) in zip(offsets, blobs, strict=True):
-        file.seek(offset)
-        file.write(blob)
+    blobs[table_index] = (layout.WEIGHT_TABLE, encode_weight_table(entries))
+    sections = [_write_section(file, kind, offset, blob) for (kind, blob), offset in zip(blobs, offsets, strict=True)]
     file_bytes = end
     if payload.nbytes:
-        file_bytes = payload.end
-        sections.append(layout.Section(layout.PAYLOAD, required, begin, payload.nbytes, 0))
+        begin, file_bytes = payload.end - payload.nbytes, payload.end
+        sections.append(layout.Section(layout.PAYLOAD, layout.SECTION_REQUIRED, begin, payload.nbytes, 0))
     id_ = layout.container_id([blob for _, blob in blobs])
     file.seek(0)
     has_ports = any(kind == layout.PORTS for kind, _ in blobs)
     minor = max([layout.MINOR_OF_PORTS if has_ports else 0, *(minor_of(op) for graph in graphs for op in graph.ops)])
     version = _lowest_version(entries, minor)
-    file.write(_encode_front(layout.MAGIC_MODEL, version, file_bytes, sections, id_, ncore, len(graphs), producer))
+    file.write(encode_front(layout.MAGIC_MODEL, version, file_bytes, sections, id_, ncore, len(graphs), producer))
     return id_

@@ -168,13 +168,7 @@ def config_json(
     }
     config |= {theirs: keys.need(ours) for ours, theirs in family.gguf.keys.items()}
     if family.experts is not None:
-        config |= {
-            "num_experts": keys.need("expert_count"),
-            "num_experts_per_tok": keys.need("expert_used_count"),
-            # Mixtral's files have one length for both.
-            "moe_intermediate_size": keys.get("expert_feed_forward_length", keys.need("feed_forward_length")),
-            "norm_topk_prob": True,  # as llama.cpp does in any case
-        }
+        config |= _expert_keys(keys)
     if _ALWAYS in rope_factors:
         if config["rope_scaling"] is not None:
             raise CheckpointError(f"{where} has both {_ALWAYS} and rope.scaling, expected one of them")
@@ -182,6 +176,16 @@ def config_json(
     if config["sliding_window"] and not family.gguf.windowed:
         raise CheckpointError(f"{where}: {family.gguf.arch}.attention.sliding_window is not supported here")
     return config
+
+
+def _expert_keys(keys: _Keys) -> dict[str, Any]:
+    return {
+        "num_experts": keys.need("expert_count"),
+        "num_experts_per_tok": keys.need("expert_used_count"),
+        # Mixtral's files have one length for both.
+        "moe_intermediate_size": keys.get("expert_feed_forward_length", keys.need("feed_forward_length")),
+        "norm_topk_prob": True,  # as llama.cpp does in any case
+    }
 
 
 def _are_sizes(*numbers: Any) -> bool:
