@@ -1,4 +1,4 @@
-"""Where the patches of an image lie, as the vision towers of Qwen count them; for compilers and for programs.
+"""Where the patches of an image lie, as vision towers count them; for compilers and for programs.
 
 An image is cut into patches, a grid of rows x columns. Those of a token of the language model, merge x merge, lie one
 behind the other (merge-major): tokens row by row, and the patches of each row by row.
@@ -6,6 +6,7 @@ behind the other (merge-major): tokens row by row, and the patches of each row b
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -62,3 +63,17 @@ def windows_of(rows: int, columns: int, side: int) -> list[NDArray[np.int32]]:
         for row in range(0, rows, side)
         for column in range(0, columns, side)
     ]
+
+
+def pooled_grid(height: int, width: int, side: int, tokens: int) -> tuple[int, int]:
+    """Rows and columns of tokens, each `side` pixels square, that the processor of Gemma 4 makes of an image.
+
+    It is the largest image of about these proportions that has at most so many tokens.
+    """
+    factor = math.sqrt(tokens * side**2 / (height * width))
+    rows, columns = math.floor(factor * height / side), math.floor(factor * width / side)
+    if rows == 0:
+        rows, columns = 1, min(width // height, tokens)
+    elif columns == 0:
+        rows, columns = min(height // width, tokens), 1
+    return rows, columns

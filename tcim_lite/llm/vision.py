@@ -39,13 +39,13 @@ def window_mask(rows: int, columns: int, side: int, merge: int) -> NDArray[np.fl
     return np.where(numbers[:, None] == numbers, np.float16(0), np.float16(OUTSIDE))[None]
 
 
-def patches_of(pixels: NDArray[Any], patch: int, merge: int, frames: int) -> NDArray[np.float16]:
+def patches_of(pixels: NDArray[Any], patch: int, merge: int, frames: int, dtype: Any = np.float16) -> NDArray[Any]:
     """[3, height, width] -> [patches, 3 * frames * patch * patch], merge-major; one image is all frames."""
     colours, height, width = pixels.shape
     cells = pixels.reshape(colours, height // patch, patch, width // patch, patch).transpose(0, 2, 4, 1, 3)
     rows = merge_major(cells, merge).transpose(3, 0, 1, 2)[:, :, None]
     shape = (rows.shape[0], colours, frames, patch, patch)
-    return np.ascontiguousarray(np.broadcast_to(rows, shape), np.float16).reshape(rows.shape[0], -1)
+    return np.ascontiguousarray(np.broadcast_to(rows, shape), dtype).reshape(rows.shape[0], -1)
 
 
 def gear_inputs(rows: int, columns: int, capacity: int, merge: int, side: int) -> dict[str, NDArray[Any]]:
@@ -181,11 +181,11 @@ class VisionTower:
                 known = ", ".join(f"{known_height} x {known_width}" for known_height, known_width in self.sizes)
                 raise ValueError(f"an image of {height} x {width} pixels: the graphs take {known}")
             module = self.sizes[height, width]
-            inputs = {module.get_input_name(0): patches_of(pixels, self.patch, self.merge, self._frames)}
+            inputs = {module.get_input_name(0): self._patches(module, pixels)}
         elif self.size is None:
             module = self._gear(tokens)
             capacity = module.get_input_info("pixel_values").shape[1]
-            patches = patches_of(pixels, self.patch, self.merge, self._frames)
+            patches = self._patches(module, pixels)
             side = math.isqrt(int(self._facts["num_position_embeddings"]))
             inputs = gear_inputs(rows, columns, capacity, self.merge, side)
             inputs["pixel_values"] = np.pad(patches, ((0, capacity - len(patches)), (0, 0)))[None]
@@ -205,6 +205,10 @@ class VisionTower:
         outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
         found = [module.get_output(name).numpy() for name in outputs]
         return [features.reshape(-1, features.shape[-1])[:tokens] for features in found]
+
+    def _patches(self, module: tcim.Module, pixels: NDArray[Any]) -> NDArray[Any]:
+        dtype = module.get_input_info(module.get_input_name(0)).dtype
+        return patches_of(pixels, self.patch, self.merge, self._frames, dtype)
 
     def _colours(self, pixels: NDArray[Any]) -> NDArray[Any]:
         """The numbers of a processor as colours of 0 to 255, where a graph for images of one size takes these."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -16,6 +16,7 @@ from .choices import ChoicesWriter
 from .completion import CompletionReply, completion_prompts, prompt_count
 from .errors import ApiError, closing
 from .guard import read_body
+from .image_parts import ChatImages
 from .protocol import ChatRequest, CompletionRequest, Message, Sampling
 from .reading import read
 from .response_writer import ResponseWriter
@@ -24,7 +25,7 @@ from .responses_protocol import ResponsesRequest
 from .sampling import chat_params, choices, completion_params, guided_by, with_allowed_tools
 from .service import Service
 from .streams import EventStream, Writer, whole
-from .truncation import prompt_within
+from .truncation import Prompt, prompt_within
 from .usage import UsageCount
 
 
@@ -99,18 +100,23 @@ def adapter_of(service: Service, name: str | None) -> str | None:
 
 async def _chat_prompt(
     service: Service, request: ChatRequest, params: SamplingParams, answer: int | None = None
-) -> tuple[str, list[int]]:
-    """The prompt of a chat, and its token ids; oldest turns are left out for an answer of `answer` tokens."""
+) -> tuple[str, Sequence[int]]:
+    """The prompt of a chat, and its tokens; oldest turns are left out for an answer of `answer` tokens."""
     most = service.engines.slots.context_length
+    images = ChatImages(service.images, most)
 
-    def prompt_of(messages: list[Message]) -> tuple[str, list[int]]:
-        text = chat_prompt(msgspec.structs.replace(request, messages=messages), service.template, params)
-        return text, service.vocabulary.encode_prompt(text, special=False, most=most)
+    def prompt_of(messages: list[Message]) -> Prompt:
+        own = msgspec.structs.replace(request, messages=messages)
+        text = images.expand(chat_prompt(own, service.template, params, images.mark), messages)
+        return text, service.vocabulary.encode_prompt(text, special=False, most=most), images.of(messages)
 
-    def prepare() -> tuple[str, list[int]]:
+    def prepare() -> tuple[str, Sequence[int]]:
+        images.read(request.messages)
         if answer is None:
-            return prompt_of(request.messages)
-        return prompt_within(request.messages, prompt_of, most - answer)
+            text, tokens, shown = prompt_of(request.messages)
+        else:
+            text, tokens, shown = prompt_within(request.messages, prompt_of, most - answer)
+        return text, images.place(tokens, shown)
 
     return await service.in_thread(prepare)
 
@@ -119,7 +125,7 @@ async def _answer(
     service: Service,
     http: Request,
     request: Sampling,
-    prompts: list[list[int]],
+    prompts: Sequence[Sequence[int]],
     params: SamplingParams,
     n: int,
     make_writer: Callable[[UsageCount], Writer],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,8 @@ from .channels import before_answer
 from .chat_template import ChatTemplate, TemplateError
 from .errors import ApiError
 from .logprobs import chat_logprobs
-from .protocol import ChatRequest, ContentPart, Message, Tool
+from .messages import plain
+from .protocol import ChatRequest, Message, Tool
 from .reply_forms import end_tags, parts_of
 from .reply_parts import ForcedCall, Parts, Splitter
 from .sampling import named_tool
@@ -33,6 +33,7 @@ def prompt_text(
     *,
     begins_reply: bool = True,
     goes_on: bool = False,
+    mark: str = "",
 ) -> str:
     """The text of a conversation up to where the reply begins.
 
@@ -43,6 +44,7 @@ def prompt_text(
         variables: Others of the template.
         begins_reply: The text ends with the beginning of a reply.
         goes_on: The text ends within the last message, of which the reply is the rest.
+        mark: As in `plain`.
 
     Raises:
         ApiError: There is no template, it refuses the conversation, or a message has what cannot be read.
@@ -56,7 +58,7 @@ def prompt_text(
     if bad := _RESERVED & (variables or {}).keys():
         raise ApiError(400, f"{min(bad)} cannot be set here", param="chat_template_kwargs")
     arguments: dict[str, Any] = {**(variables or {}), "add_generation_prompt": begins_reply}
-    arguments["messages"] = [_plain(message, i) for i, message in enumerate(messages)]
+    arguments["messages"] = [plain(message, i, mark) for i, message in enumerate(messages)]
     said = _marked(arguments["messages"][-1]) if goes_on else ""
     if tools:
         arguments["tools"] = [_without_none(msgspec.to_builtins(tool)) for tool in tools]
@@ -93,8 +95,8 @@ def _nothing_to_continue() -> ApiError:
     )
 
 
-def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: SamplingParams) -> str:
-    """The prompt of a request.
+def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: SamplingParams, mark: str = "") -> str:
+    """The prompt of a request; `mark` is as in `prompt_text`.
 
     A grammar holds from the first token on, which leaves no room to think; so thinking is off with one unless the
     request says otherwise, and a reply with channels begins in that of the answer.
@@ -117,7 +119,9 @@ def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: Sam
             "continue_final_message: no reply begins then; leave add_generation_prompt out, or send false",
             param="add_generation_prompt",
         )
-    text = prompt_text(template, request.messages, tools, variables, begins_reply=begins_reply, goes_on=goes_on)
+    text = prompt_text(
+        template, request.messages, tools, variables, begins_reply=begins_reply, goes_on=goes_on, mark=mark
+    )
     return text + before_answer(text) if params.structured else text
 
 
@@ -222,49 +226,6 @@ class ChatReply:
     @staticmethod
     def _chunk(index: int, delta: dict[str, Any]) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-
-
-def _plain(message: Message, index: int) -> dict[str, Any]:
-    """A message as templates read it: text content, arguments of calls as objects."""
-    content = message.content
-    if isinstance(content, list):
-        content = "".join(_part_text(part, index) for part in content)
-    elif content is None and message.role != "assistant":
-        raise ApiError(400, f"messages[{index}]: a message of role {message.role!r} needs content", param="messages")
-    made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
-    thought = message.reasoning if message.reasoning_content is None else message.reasoning_content
-    told = {"name": message.name, "tool_call_id": message.tool_call_id, "reasoning_content": thought}
-    made |= {name: value for name, value in told.items() if value is not None}
-    if message.tool_calls:
-        if message.reasoning_content and not content:
-            made["thinking"] = message.reasoning_content  # as gpt-oss's template calls it, where it takes it
-        made["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)},
-            }
-            for call in message.tool_calls
-        ]
-    return made
-
-
-def _part_text(part: ContentPart, index: int) -> str:
-    if part.type not in ("text", "refusal"):
-        raise ApiError(
-            400, f"messages[{index}]: a part of type {part.type!r:.40}; the server reads text only", param="messages"
-        )
-    text = part.text if part.type == "text" else part.refusal
-    if text is None:
-        raise ApiError(400, f"messages[{index}]: a part of type {part.type!r} has no {part.type}", param="messages")
-    return text
-
-
-def _arguments(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _without_none(value: Any) -> Any:

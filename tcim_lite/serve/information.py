@@ -14,6 +14,7 @@ from .answers import now
 from .chat import prompt_text
 from .errors import ApiError
 from .guard import read_body
+from .image_parts import ChatImages
 from .protocol import DetokenizeRequest, TemplateRequest, TokenizeRequest
 from .reading import read
 from .service import Service
@@ -66,7 +67,12 @@ def _entry(service: Service, adapter: str | None) -> dict[str, Any]:
         "owned_by": "tcim-lite",
         "parent": None if adapter is None else base,
         "max_model_len": service.engines.slots.context_length,
+        "architecture": {"input_modalities": _inputs(service), "output_modalities": ["text"]},
     }
+
+
+def _inputs(service: Service) -> list[str]:
+    return ["text"] if isinstance(service.images, str) else ["text", "image"]
 
 
 async def slots(service: Service, http: Request) -> Response:
@@ -96,6 +102,7 @@ async def props(service: Service, http: Request) -> Response:
             "n_ctx": engines.slots.context_length,
             "prefill_length": engines.slots.chunk_length,
             "vocab_size": engines.slots.vocab_size,
+            "modalities": {"vision": "image" in _inputs(service), "audio": False},
             "chat_template": service.template.source if service.template else None,
             "stop_tokens": sorted(engines.stop_tokens),
             "default_generation_settings": {
@@ -116,14 +123,18 @@ async def tokenize(service: Service, http: Request) -> Response:
         raise ApiError(400, "expected one of prompt and messages", param="prompt")
     special = request.add_special_tokens if request.add_special is None else request.add_special
 
+    most = service.engines.slots.context_length
+
     def encode() -> list[int]:
         if request.messages is None:
             return service.vocabulary.encode(text or "", special=special)
-        chat = prompt_text(service.template, request.messages, request.tools, request.chat_template_kwargs)
+        images = ChatImages(service.images, most)
+        images.read(request.messages)
+        arguments = (service.template, request.messages, request.tools, request.chat_template_kwargs)
+        chat = images.expand(prompt_text(*arguments, mark=images.mark), request.messages)
         return service.vocabulary.encode(chat, special=False)
 
     tokens = await service.in_thread(encode)
-    most = service.engines.slots.context_length
     return JsonResponse({"tokens": tokens, "count": len(tokens), "max_model_len": most})
 
 
@@ -132,7 +143,8 @@ async def apply_template(service: Service, http: Request) -> Response:
     request = read(TemplateRequest, await read_body(http, service.options.max_body_bytes))
     adapter_of(service, request.model)
     arguments = (service.template, request.messages, request.tools, request.chat_template_kwargs)
-    return JsonResponse({"prompt": await service.in_thread(lambda: prompt_text(*arguments))})
+    mark = ChatImages(service.images, service.engines.slots.context_length).mark
+    return JsonResponse({"prompt": await service.in_thread(lambda: prompt_text(*arguments, mark=mark))})
 
 
 async def detokenize(service: Service, http: Request) -> Response:

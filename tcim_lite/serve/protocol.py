@@ -84,12 +84,19 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     encoding_format: Literal["float", "base64"] | None = None
 
 
+class ImageUrl(msgspec.Struct, kw_only=True):
+    """Where an image is; only data URLs are read. `detail` changes nothing here."""
+
+    url: str
+
+
 class ContentPart(msgspec.Struct, kw_only=True):
-    """A piece of a message; text and refusals can be read."""
+    """A piece of a message; texts, refusals and images can be read."""
 
     type: str
     text: str | None = None
     refusal: str | None = None
+    image_url: ImageUrl | str | None = None
 
 
 class FunctionCall(msgspec.Struct, kw_only=True):

@@ -37,8 +37,8 @@ IGNORED = {
 }
 # Fields whose effect a client would miss, and what to do.
 _REFUSED = {
-    "audio": "the server reads and writes text only",
-    "modalities": "the server reads and writes text only; leave it out, or ask for ['text']",
+    "audio": "the server writes text only",
+    "modalities": "the server writes text only; leave it out, or ask for ['text']",
     "moderation": "nothing is moderated here",
     "web_search_options": "there is no web search",
     "functions": "use tools",

@@ -10,6 +10,7 @@ from .errors import ApiError
 from .protocol import (
     AllowedTools,
     ChatRequest,
+    ContentPart,
     Function,
     FunctionCall,
     JsonSchema,
@@ -100,15 +101,15 @@ class _Turns:
         elif item.type == "message":
             if item.role is None:
                 raise _missing(at, "role")
-            self._close(Message(role=item.role, content=_text(item.content, f"{at}.content")))
+            self._close(Message(role=item.role, content=_content(item.content, f"{at}.content")))
         elif item.type == "function_call":
             turn = self._open or self._begin()
             called = FunctionCall(name=_given(item.name, at, "name"), arguments=_given(item.arguments, at, "arguments"))
             call = ToolCall(function=called, id=_given(item.call_id, at, "call_id"))
             turn.tool_calls = [*(turn.tool_calls or []), call]
         elif item.type == "function_call_output":
-            text = _text(item.output, f"{at}.output")
-            self._close(Message(role="tool", content=text, tool_call_id=_given(item.call_id, at, "call_id")))
+            given = _content(item.output, f"{at}.output")
+            self._close(Message(role="tool", content=given, tool_call_id=_given(item.call_id, at, "call_id")))
         elif item.type == "reasoning":
             text = _text(item.content or item.summary or "", f"{at}.content")
             turn = self._open
@@ -156,9 +157,33 @@ def _text(content: str | list[ItemPart] | None, at: str) -> str:
     return content if isinstance(content, str) else "".join(_part(part, f"{at}[{i}]") for i, part in enumerate(content))
 
 
+def _content(content: str | list[ItemPart] | None, at: str) -> str | list[ContentPart]:
+    """Text, or with images the parts of a chat's message."""
+    if not isinstance(content, list) or not any(part.type == "input_image" for part in content):
+        return _text(content, at)
+    return [
+        _image(part, f"{at}[{i}]")
+        if part.type == "input_image"
+        else ContentPart(type="text", text=_part(part, f"{at}[{i}]"))
+        for i, part in enumerate(content)
+    ]
+
+
+def _image(part: ItemPart, at: str) -> ContentPart:
+    if part.image_url is None and part.file_id is not None:
+        raise ApiError(
+            400, f"{at}: file_id: nothing is stored; send the image itself as image_url, a data URL", param="input"
+        )
+    return ContentPart(type=part.type, image_url=part.image_url)
+
+
 def _part(part: ItemPart, at: str) -> str:
     if part.type not in (*_TEXTS, "refusal"):
-        raise ApiError(400, f"{at}: a part of type {part.type!r:.40}; the server reads text only", param="input")
+        raise ApiError(
+            400,
+            f"{at}: a part of type {part.type!r:.40}; expected input_text, or input_image in messages of the user",
+            param="input",
+        )
     return _given(
         part.refusal if part.type == "refusal" else part.text, at, "refusal" if part.type == "refusal" else "text"
     )

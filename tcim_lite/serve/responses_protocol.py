@@ -23,11 +23,13 @@ Includable = Literal[
 
 
 class ItemPart(msgspec.Struct, kw_only=True):
-    """A piece of an item's content; texts and refusals can be read."""
+    """A piece of an item's content; texts, refusals and images can be read."""
 
     type: str
     text: str | None = None
     refusal: str | None = None
+    image_url: str | None = None
+    file_id: str | None = None
 
 
 class InputItem(msgspec.Struct, kw_only=True):

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 from ..llm.engine import Driver, Engine, Replicas
 from ..llm.generation_defaults import GenerationDefaults
+from ..llm.images import ImagePrompts
 from ..llm.package import Package
 from .chat_template import ChatTemplate
+from .image_parts import open_images
 from .metrics import Metrics
 from .options import ServeOptions
 from .vocabulary import Vocabulary
@@ -26,6 +28,7 @@ class Service:
         engines: One or more of the package; their tokenizer is `vocabulary`.
         template: None refuses chats.
         defaults: What the checkpoint says about sampling.
+        images: What sees images, or why nothing does.
 
     Attributes:
         executor: threads for what takes long: tokenizing, templates, grammars.
@@ -39,7 +42,9 @@ class Service:
         template: ChatTemplate | None,
         defaults: GenerationDefaults,
         options: ServeOptions,
+        images: ImagePrompts | str = "images are not read here",
     ):
+        self.images = images
         self.engines, self.vocabulary, self.template = engines, vocabulary, template
         self.defaults, self.options = defaults, options
         self.metrics = Metrics(engines, options.model)
@@ -61,14 +66,16 @@ class Service:
         Raises:
             FileNotFoundError, ValueError, ImportError: As `Vocabulary`, `ChatTemplate.of` and `Engine.open`; or an
                 adapter has the model's name.
+            TcimError: As `Engine.open` and `open_images`.
         """
         if options.model in engine_options.get("adapters", ()):
             raise ValueError(f"the base model and an adapter are both called {options.model!r}; rename one of them")
         vocabulary = Vocabulary(package.tokenizer_folder)
         template = ChatTemplate.of(package.tokenizer_folder, vocabulary, chat_template)
+        images = open_images(package, vocabulary, devices[0][0])
         opened = [Engine.open(package, tokenizer=vocabulary, devices=ids, **engine_options) for ids in devices]
         engines = Replicas([Driver(engine) for engine in opened])
-        return cls(engines, vocabulary, template, package.generation_defaults, options)
+        return cls(engines, vocabulary, template, package.generation_defaults, options, images)
 
     async def in_thread(self, work: Callable[[], _T]) -> _T:
         """What `work()` returns, computed in a thread of the executor."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 
+from ..llm.images import SeenImage
 from .errors import ApiError
 from .protocol import Message
 
-Prompt = tuple[str, list[int]]
+Prompt = tuple[str, list[int], list[SeenImage]]  # as text and as tokens, and its images
 _SYSTEM = ("system", "developer")
 
 

@@ -152,8 +152,8 @@ class Resampler(torch.nn.Module):
         return self.ln_post(found) @ self.proj
 
 
-def save_4_5(folder: Path) -> tuple[Siglip, Resampler]:
-    """The parts of a tower, and a checkpoint in a folder with them and a language model."""
+def save_4_5(folder: Path, **changes: Any) -> tuple[Siglip, Resampler, Any]:
+    """The parts of a model, and a checkpoint in a folder with them; changes are those of the language model."""
     torch.manual_seed(6)
     siglip, resampler = Siglip(_TINY).eval(), Resampler(_TINY["hidden_size"], _WIDTH, _QUERIES).eval()
     for part in (siglip, resampler):
@@ -166,14 +166,15 @@ def save_4_5(folder: Path) -> tuple[Siglip, Resampler]:
                     parameter.mul_(3)
     record = FAMILIES["minicpmv"]
     text = {key: value for key, value in record.tiny.items() if key not in ("version", "query_num")}
-    config = {**record.tiny_config, "vision_config": _TINY}
-    tensors = {f"llm.{name}": values.numpy() for name, values in random_model(text).state_dict().items()}
+    config = {**record.tiny_config, **changes, "vision_config": _TINY}
+    model = random_model({**text, **changes})
+    tensors = {f"llm.{name}": values.numpy() for name, values in model.state_dict().items()}
     for name, part in (("vpm", siglip), ("resampler", resampler)):
         tensors |= {f"{name}.{key}": values.numpy() for key, values in part.state_dict().items()}
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     save_file({name: np.ascontiguousarray(values) for name, values in tensors.items()}, folder / "model.safetensors")
-    return siglip, resampler
+    return siglip, resampler, model
 
 
 def in_windows(rows: int, columns: int, rounds: int) -> np.ndarray:

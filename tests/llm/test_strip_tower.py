@@ -102,7 +102,7 @@ def test_features_of_4_6_are_those_of_transformers(checkpoint_4_6, compiled, mod
 
 @pytest.mark.parametrize("quant", LIMITS)
 def test_features_of_4_5_are_those_of_its_description(checkpoint_4_5, compiled, quant):
-    (siglip, resampler), folder = checkpoint_4_5
+    (siglip, resampler, _), folder = checkpoint_4_5
     module = rt.load(compiled(folder, quant) / "tiny_visual_1x.hmm")
     for rows, columns in [*SIZES, (7, 3)]:
         pixels = patches(3, rows * 6, columns * 6)
@@ -115,7 +115,7 @@ def test_features_of_4_5_are_those_of_its_description(checkpoint_4_5, compiled, 
 @pytest.mark.parametrize("count", [1, 4, FRAMES])
 def test_frames_of_a_video_are_resampled_together(checkpoint_4_5, compiled, count, quant):
     """By size and time; those that are not there take no part."""
-    (siglip, resampler), folder = checkpoint_4_5
+    (siglip, resampler, _), folder = checkpoint_4_5
     module = rt.load(compiled(folder, quant) / "tiny_visual_6x.hmm")
     sizes = [(8, 8), (4, 12), (7, 3), (5, 5), (8, 7), (1, 9)][:count]
     times = [3, 4, 9, 30, 31, 200][:count]
@@ -127,7 +127,7 @@ def test_frames_of_a_video_are_resampled_together(checkpoint_4_5, compiled, coun
 
 def test_the_oracles_siglip_is_that_of_transformers(checkpoint_4_5):
     """Where an image has as many patches as there are learned positions, both do the same."""
-    (siglip, _), _ = checkpoint_4_5
+    (siglip, _, _), _ = checkpoint_4_5
     tiny = FAMILIES["minicpmv"].vision.tiny
     config = transformers.SiglipVisionConfig(**tiny, vision_use_head=False, attn_implementation="eager")
     theirs = transformers.SiglipVisionModel(config).eval()

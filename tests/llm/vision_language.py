@@ -46,15 +46,15 @@ def random_model(family: str, vision: Mapping[str, Any] | None = None, **changes
     return model
 
 
-def patches_for(model: Any, pixels: np.ndarray) -> tuple[Any, list[int]]:
-    """What a model takes of an image [3, height, width], and the grid of its patches."""
+def patches_for(model: Any, pixels: np.ndarray, dtype: Any = np.float16) -> tuple[Any, list[int]]:
+    """What a model takes of an image [3, height, width], rounded to a dtype, and the grid of its patches."""
     vision = model.config.vision_config
     side, merge = vision.patch_size, vision.spatial_merge_size
     grid = [1, *(extent // side for extent in pixels.shape[1:])]
     if model.config.model_type == "paddleocr_vl":  # patches row by row, each an image
-        rows = patches_of(pixels, side, 1, 1).reshape(-1, 3, side, side)
+        rows = patches_of(pixels, side, 1, 1, dtype).reshape(-1, 3, side, side)
     else:
-        rows = patches_of(pixels, side, merge, vision.temporal_patch_size)
+        rows = patches_of(pixels, side, merge, vision.temporal_patch_size, dtype)
     return torch.tensor(rows).float(), grid
 
 

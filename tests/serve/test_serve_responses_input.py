@@ -97,9 +97,9 @@ def test_items_of_one_turn_become_one_message(items, turns):
         ({"input": [{"type": "item_reference", "id": "a"}]}, "input", "nothing is stored: send the item itself"),
         ({"input": [{"type": "web_search_call"}]}, "input", "an item of type 'web_search_call'; expected message"),
         (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]},
             "input",
-            r"input\[0\]\.content\[0\]: a part of type 'input_image'; the server reads text only",
+            r"input\[0\]\.content\[0\]: a part of type 'input_file'; expected input_text, or input_image in messages",
         ),
         (
             {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tcim_lite.image_grid import pooled_grid
 
 from ...common.errors import CompileError
 from ..asked import Asked
@@ -73,7 +74,7 @@ def one_size(asked: Asked, config: PooledSizes) -> OneSize:
         )
     side = config["patch_size"]
     for kernel in (config["pooling_kernel_size"], 1):
-        rows, columns = _resized(height, width, kernel, config)
+        rows, columns = (kernel * count for count in pooled_grid(height, width, kernel * side, config.tower.tokens))
         if kernel == 1 or (rows * side, columns * side) == (height, width):
             break
     if max(rows, columns) > (most := config["position_embedding_size"]):
@@ -82,15 +83,3 @@ def one_size(asked: Asked, config: PooledSizes) -> OneSize:
             "(position_embedding_size)"
         )
     return OneSize(height=height, width=width, rows=rows, columns=columns, kernel=kernel)
-
-
-def _resized(height: int, width: int, kernel: int, config: PooledSizes) -> tuple[int, int]:
-    """Rows and columns of patches in the largest image of about these proportions that has few enough tokens."""
-    side, tokens = kernel * config["patch_size"], config.tower.tokens
-    factor = math.sqrt(tokens * side**2 / (height * width))
-    rows, columns = math.floor(factor * height / side), math.floor(factor * width / side)
-    if rows == 0:
-        rows, columns = 1, min(width // height, tokens)
-    elif columns == 0:
-        rows, columns = min(height // width, tokens), 1
-    return kernel * rows, kernel * columns
