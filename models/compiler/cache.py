@@ -27,6 +27,7 @@ from .assistant import NOT_WITH_ASSISTANT, assistant_family
 from .compile import compile_checkpoint
 from .graph_specs import one_slot_for
 from .options import CompileOptions
+from .vision import has_tower
 
 
 def cache_folder() -> Path:
@@ -89,12 +90,15 @@ def fitting(checkpoint: Path, options: Mapping[str, Any], draft: Path | None = N
     """
     from ..own_graphs import own_graphs_of  # uses parts of this package
 
-    lacks = {"mtp"}
+    lacks = {"mtp", "vision"}
     try:
         if own_graphs_of(checkpoint) is not None:
             return {}
         if not is_gguf(checkpoint):
-            config = read_config(config_of(checkpoint))
+            raw = config_of(checkpoint)
+            config = read_config(raw)
+            if has_tower(checkpoint, raw, config):
+                lacks.discard("vision")
             if one_slot_for(config):
                 lacks.add("batch")
             layer = config.family.tensors.get(MTP_JOIN)
@@ -105,7 +109,7 @@ def fitting(checkpoint: Path, options: Mapping[str, Any], draft: Path | None = N
         if draft is not None and assistant_family(draft) is not None:
             lacks.update(NOT_WITH_ASSISTANT)
     except CompileError:  # compiling it says what is wrong, without options that exclude each other
-        lacks = set() if draft is None else {"mtp"}
+        lacks = {"vision"} if draft is None else {"vision", "mtp"}
     if draft is not None or "mtp" not in lacks:
         lacks.add("verify_length")
     return {name: value for name, value in options.items() if name not in lacks}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tcim_lite.hmm import WeightEntry
 
@@ -32,6 +33,19 @@ def tower_profile(options: CompileOptions) -> Profile:
     if quant not in _FORMATS:
         raise CompileError(f"--vision-quant {quant} is not for vision towers; choose from {', '.join(_FORMATS)}")
     return profile_for(quant)
+
+
+def has_tower(checkpoint: Path, raw: Mapping[str, Any], model: ModelConfig) -> bool:
+    """Whether `--vision` alone makes graphs of a checkpoint with this `config.json` and language model."""
+    tower = model.family.vision
+    if tower is None:
+        return False
+    try:
+        plan = tower.plan(Asked(DEFAULT, False), raw, model)
+        CheckpointTensors(tower.store(checkpoint)).check([*plan.weights(profile_for(_FORMATS[0])), *plan.tables()])
+    except CompileError:  # as a language model alone it may be used all the same
+        return False
+    return True
 
 
 def prepare_tower(options: CompileOptions, name: str, source: Source, model: ModelConfig) -> list[Part]:

@@ -25,13 +25,16 @@ from .opening import (
     text_of,
 )
 from .sampling import add_sampling_arguments, sampling_params
+from .seeing import Eyes
 
 if TYPE_CHECKING:
     from ..llm.engine import Engine
+    from ..llm.images import SeenImage
     from ..llm.package import Package
     from ..serve.reply_parts import Parts
 
-_HELP = """/reset       forget the conversation
+_HELP = """/image FILE  show an image with the next question
+/reset       forget the conversation
 /save FILE   write it as JSON, a list of messages
 /exit        end, as Ctrl-D does
 Ctrl-C       end the answer that is being made"""
@@ -49,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_adapter_argument(parser, "the adapter that answers, of a package of `compile --lora` (the base model)")
     parser.add_argument("--system", metavar="TEXT", help="the system prompt")
+    parser.add_argument(
+        "--image",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="an image with the first question, for a package with a vision tower; may be repeated",
+    )
     parser.add_argument(
         "--thinking",
         choices=("show", "hide", "off"),
@@ -70,7 +81,7 @@ def _chat(args: argparse.Namespace) -> int:
     text_of(args.system or "", "--system")
     start_log(args)
     devices = devices_of(args)
-    package = open_package(args)
+    package = open_package(args, vision="")
 
     from ..llm.engine import Engine
     from ..llm.tokenizer import load_tokenizer
@@ -108,8 +119,11 @@ class Chat:
         self._params = sampling_params(args, package.generation_defaults, adapter=the_adapter(args))
         self._package = package
         self._reading = self._stopped = False
-        self._messages: list[dict[str, str]] = []
+        self._messages: list[dict[str, Any]] = []
+        self._eyes = Eyes(package, tokenizer, devices_of(args)[0])
+        self._images: list[SeenImage] = []  # of the messages
         self._reset()
+        self._next = [self._eyes.take(path) for path in args.image]  # of the next question
 
     def talk(self) -> None:
         """Reads lines until they end."""
@@ -144,7 +158,13 @@ class Chat:
 
     def _command(self, line: str) -> None:
         command, _, rest = line.partition(" ")
-        if command == "/reset":
+        if command == "/image" and rest:
+            try:
+                self._next.append(self._eyes.take(Path(rest).expanduser()))
+                print(f"({len(self._next)} image{'s' * (len(self._next) > 1)} with the next question)")
+            except (ValueError, RuntimeError, ImportError) as error:
+                say(f"error: {error}")
+        elif command == "/reset":
             self._reset()
             print("(the conversation is forgotten)")
         elif command == "/save" and rest:
@@ -160,20 +180,22 @@ class Chat:
     def _reset(self) -> None:
         system = self._args.system
         self._messages = [] if system is None else [{"role": "system", "content": system}]
+        self._images, self._next = [], []
 
     def _answer(self, question: str) -> None:
         """Asks, prints the answer, and remembers both; a question that cannot be asked is forgotten."""
-        from ..llm.tokenizer import encode_chat
         from .answering import answer, device_name, prompt_end, stats_line, with_channels
 
-        asked = [*self._messages, {"role": "user", "content": question}]
+        asked = [*self._messages, {"role": "user", "content": self._eyes.content(question, len(self._next))}]
+        images, self._next = [*self._images, *self._next], []
         self._stopped = False
         try:
             text_of(question, "the question")
             thinking = False if self._args.thinking == "off" else None
-            prompt = encode_chat(self._tokenizer, asked, enable_thinking=thinking)
-            prompt, params = with_channels(self._tokenizer, prompt, self._params)
-            view = View(prompt_end(self._tokenizer, prompt), shows_thoughts=self._args.thinking == "show")
+            tokens = self._eyes.encode(asked, images, thinking)
+            tokens, params = with_channels(self._tokenizer, tokens, self._params)
+            view = View(prompt_end(self._tokenizer, tokens), shows_thoughts=self._args.thinking == "show")
+            prompt = self._eyes.place(tokens, images, self._engine.slots.context_length)
             made = answer(self._engine, prompt, params, view.add, lambda: self._stopped)
             view.end()
         except (ValueError, RuntimeError) as error:
@@ -182,7 +204,7 @@ class Chat:
                 say("(the question is forgotten; /reset forgets the conversation)")
             return
         assert made.last is not None
-        self._messages = [*asked, {"role": "assistant", "content": view.content}]
+        self._messages, self._images = [*asked, {"role": "assistant", "content": view.content}], images
         if made.last.finish_reason == "abort":
             print("(ended)")
         elif made.last.finish_reason == "length":

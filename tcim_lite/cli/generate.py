@@ -52,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-thinking", action="store_true", help="with --chat: ask the template for an answer at once"
     )
+    parser.add_argument(
+        "--image",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="with --chat: an image before the prompt, for a package with a vision tower; may be repeated",
+    )
     add_sampling_arguments(parser)
     parser.add_argument(
         "--logprobs",
@@ -73,25 +81,30 @@ def run(args: argparse.Namespace) -> int:
 def _generate(args: argparse.Namespace) -> int:
     take_model(args)
     text = _prompt(args)
-    if (args.system is not None or args.no_thinking) and not args.chat:
-        raise ValueError("--system and --no-thinking need --chat: without it the model gets the prompt as it is")
+    if (args.system is not None or args.no_thinking or args.image) and not args.chat:
+        raise ValueError(
+            "--system, --no-thinking and --image need --chat: without it the model gets the prompt as it is"
+        )
     text_of(args.system or "", "--system")
     if args.logprobs is not None and not args.json:
         raise ValueError("--logprobs needs --json")
     start_log(args)
     devices = devices_of(args)
-    package = open_package(args)
+    package = open_package(args, vision="")
     params = sampling_params(args, package.generation_defaults, logprobs=args.logprobs, adapter=the_adapter(args))
 
     from ..llm.engine import Engine
     from ..llm.tokenizer import encode_chat, load_tokenizer
     from .answering import answer, device_name, show, stats_line, with_channels
+    from .seeing import Eyes
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
+    eyes = Eyes(package, tokenizer, devices[0])
+    images = [eyes.take(path) for path in args.image]
     messages = [{"role": "system", "content": args.system}] if args.system is not None else []
-    messages.append({"role": "user", "content": text})
+    messages.append({"role": "user", "content": eyes.content(text, len(images))})
     thinking = False if args.no_thinking else None
-    tokens = encode_chat(tokenizer, messages, raw=not args.chat, enable_thinking=thinking)
+    tokens = eyes.encode(messages, images, thinking) if args.chat else encode_chat(tokenizer, messages, raw=True)
     tokens, params = with_channels(tokenizer, tokens, params)
     engine = Engine.open(
         package,
@@ -101,7 +114,8 @@ def _generate(args: argparse.Namespace) -> int:
         tokenizer=tokenizer,
         speculate=speculate_of(args),
     )
-    made = answer(engine, tokens, params, (lambda piece: None) if args.json else show)
+    prompt = eyes.place(tokens, images, engine.slots.context_length)
+    made = answer(engine, prompt, params, (lambda piece: None) if args.json else show)
     stats = made.stats(device_name(devices), quant_of(package))
     if args.json:
         print(json.dumps(_object(made, the_adapter(args) or package.name, stats), ensure_ascii=False))

@@ -77,7 +77,7 @@ def _serve(args: argparse.Namespace) -> int:
     take_model(args)
     start_log(args)
     # With argmax, greedy answers need no logits.
-    package = open_package(args, batch=4, argmax=args.hidden_states is None)
+    package = open_package(args, batch=4, argmax=args.hidden_states is None, vision="")
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
     options = ServeOptions(
         model=package.name if args.served_model_name is None else args.served_model_name,

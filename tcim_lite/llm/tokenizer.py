@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,11 @@ def load_tokenizer(folder: str | Path) -> Any:
 
 def encode_chat(
     tokenizer: Any,
-    messages: list[dict[str, str]],
+    messages: list[dict[str, Any]],
     *,
     raw: bool | None = None,
     enable_thinking: bool | None = None,
+    expand: Callable[[str], str] | None = None,
     **template_arguments: Any,
 ) -> list[int]:
     """Token ids of a conversation up to where the assistant's next reply begins, by the tokenizer's chat template.
@@ -70,6 +72,8 @@ def encode_chat(
             the tokenizer puts around every text. None does so where the tokenizer has no template, as that of a base
             model.
         enable_thinking: For templates of models that can think before they answer; None leaves it to the template.
+        expand: What becomes of the text that the template makes, before it is split into tokens: placeholders of images
+            become as many as these have tokens (`ImagePrompts.expand`).
         template_arguments: Further variables of the template, such as `tools`; it ignores those that it does not know.
 
     Raises:
@@ -90,6 +94,11 @@ def encode_chat(
     def encode() -> list[int]:
         if raw or not has_template:
             return list(tokenizer("".join(message["content"] for message in messages))["input_ids"])
+        if expand is not None:
+            text = tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False, **template_arguments
+            )
+            return list(tokenizer(expand(text), add_special_tokens=False)["input_ids"])
         encoded = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=True, **template_arguments
         )

@@ -1,0 +1,80 @@
+"""Images at a terminal: files that a question shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..llm.engine import MixedPrompt
+    from ..llm.images import ImagePrompts, SeenImage
+    from ..llm.package import Package
+
+
+class Eyes:
+    """What sees the images of a conversation; opened when the first one comes.
+
+    Args:
+        package: Being used.
+        tokenizer: Its own.
+        device: Where the tower runs.
+    """
+
+    def __init__(self, package: Package, tokenizer: Any, device: int):
+        self._package, self._tokenizer, self._device = package, tokenizer, device
+        self._opened: ImagePrompts | None = None
+
+    def take(self, path: Path) -> SeenImage:
+        """The image in a file.
+
+        Raises:
+            ValueError: It is no file that can be read or no image, or the package sees none.
+            ImportError: Pillow is missing.
+        """
+        from ..llm.images import ImageError, ImagePrompts
+
+        try:
+            if not path.is_file() and path.exists():
+                raise ValueError(f"{path}: is not a regular file; give a file with an image")
+            data = path.read_bytes()
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from None
+
+        if self._opened is None:
+            try:
+                self._opened = ImagePrompts.open(self._package, self._tokenizer.backend_tokenizer, self._device)
+            except FileNotFoundError as error:
+                raise ValueError(f"{path} cannot be shown to {self._package.name}: {error}") from None
+        try:
+            return self._opened.take(data)
+        except ImageError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def content(self, text: str, count: int) -> Any:
+        """The content of a message with so many images before its text."""
+        if not count or self._opened is None:
+            return text
+        if self._opened.writes_marks:
+            return "\n".join([self._opened.mark] * count + [text])
+        return [{"type": "image"}] * count + [{"type": "text", "text": text}]
+
+    def encode(
+        self, messages: list[dict[str, Any]], images: Sequence[SeenImage], enable_thinking: bool | None
+    ) -> list[int]:
+        """Tokens of a conversation, with a placeholder for each token of its images.
+
+        Raises:
+            ValueError: As `encode_chat` and `ImagePrompts.expand`.
+        """
+        from ..llm.tokenizer import encode_chat
+
+        opened = self._opened
+        expand = None if opened is None or not images else lambda text: opened.expand(text, images)
+        return encode_chat(self._tokenizer, messages, enable_thinking=enable_thinking, expand=expand)
+
+    def place(self, tokens: list[int], images: Sequence[SeenImage], room: int) -> MixedPrompt | list[int]:
+        """The prompt for an engine whose context holds `room` tokens; images that are new are seen now."""
+        if self._opened is None or not images or len(tokens) > room:  # the engine says that it is too long
+            return tokens
+        return self._opened.place(tokens, images)
