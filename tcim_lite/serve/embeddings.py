@@ -5,6 +5,7 @@ Only packages of `compile --hidden-states` have them; as with vLLM and llama.cpp
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 
@@ -25,6 +26,7 @@ from .streams import JsonResponse, watching
 
 _MOST_TEXTS = 2048  # as at OpenAI
 _AT_ONCE = 32  # texts of one request in the queue, so that others find room there
+_PAUSE_S = 0.05  # before a text is tried again that found the queue full
 
 
 async def embeddings(service: Service, http: Request) -> Response:
@@ -71,14 +73,18 @@ async def _vectors(
 ) -> list[np.ndarray]:
     """The hidden states of each prompt's last token.
 
+    A queue that is full when the request comes refuses it. Later its texts wait, each for room of its own.
+
     Raises:
         ApiError: As `Answers`, with `input` to blame.
         ClientDisconnect: The client has left.
     """
     found: dict[int, np.ndarray] = {}
-    at_once = int(min(_AT_ONCE, service.engines.capacity))
+    most = at_once = int(min(_AT_ONCE, service.engines.capacity))
     running: Answers | None = None
     has_left = False
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + service.options.timeout_s
 
     def gone() -> None:
         nonlocal has_left
@@ -87,7 +93,8 @@ async def _vectors(
             running.abort()
 
     async with watching(http.receive, gone):
-        for begin in range(0, len(prompts), at_once):
+        begin = 0
+        while begin < len(prompts):
             if has_left:
                 raise ClientDisconnect
             running = Answers(service.engines, service.metrics, service.options.timeout_s)
@@ -95,11 +102,16 @@ async def _vectors(
             try:
                 await running.submit(service.executor, group, params, 1)
             except ApiError as error:
+                if error.code == "queue_full" and (len(group) > 1 or (begin and loop.time() < deadline)):
+                    await asyncio.sleep(_PAUSE_S)  # what was queued of the group leaves
+                    at_once = max(1, len(group) // 2)
+                    continue
                 error.param = "input" if error.status == 400 else None
                 raise
             async for item in running.events(3600.0):
                 if item is not None and item[1].hidden is not None:
                     found[begin + item[0]] = item[1].hidden
+            begin, at_once = begin + len(group), min(most, 2 * at_once)
     return [found[index] for index in range(len(prompts))]
 
 

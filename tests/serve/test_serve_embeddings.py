@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import httpx2
@@ -18,7 +19,7 @@ from tcim_lite.cli import main
 from tcim_lite.llm import load_tokenizer, prefill
 from tcim_lite.llm.engine import SamplingParams
 from tcim_lite.serve import embeddings
-from tcim_lite.serve.errors import ApiError
+from tcim_lite.serve.errors import ApiError, overloaded
 
 HIDDEN = {"hidden_states": -1}
 MODEL = "qwen3"
@@ -63,6 +64,55 @@ def test_a_short_queue_takes_many_texts(start, vector_of):
         answer = client.with_options(max_retries=0).embeddings.create(model=MODEL, input=texts)
     for text, item in zip(texts, answer.data, strict=True):
         np.testing.assert_array_equal(np.float32(item.embedding), vector_of(text))
+
+
+def test_texts_wait_while_others_fill_the_queue(start, vector_of):
+    """What the queue has no room for is tried again, in smaller groups, once the first has been taken."""
+    texts = [f"text {number}" for number in range(40)]
+    server = start("--max-queue", "6", batch=2, **HIDDEN)
+
+    def ask(number):
+        with server.client(max_retries=20) as client:
+            return client.embeddings.create(model=MODEL, input=texts[number:] + texts[:number]).data
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(ask, range(4)))
+    for number, answer in enumerate(answers):
+        for text, item in zip(texts[number:] + texts[:number], answer, strict=True):
+            np.testing.assert_array_equal(np.float32(item.embedding), vector_of(text))
+
+
+def test_a_queue_that_becomes_full_later_is_waited_for(monkeypatch):
+    """The first group is taken; then there is no room for a while."""
+    sizes, room = [], iter([4, 0, 0, 1, 1, 2, 9, 9])
+
+    class Answers:
+        def __init__(self, *_):
+            self.group = []
+
+        async def submit(self, executor, group, params, n):
+            sizes.append(len(group))
+            if len(group) > next(room):
+                raise overloaded("full")
+            self.group = group
+
+        async def events(self, seconds):
+            for index, prompt in enumerate(self.group):
+                yield index, SimpleNamespace(hidden=np.array(prompt))
+
+        def abort(self):
+            pass
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(embeddings, "Answers", Answers)
+    options = SimpleNamespace(timeout_s=5)
+    service = SimpleNamespace(engines=SimpleNamespace(capacity=4), metrics=None, executor=None, options=options)
+    http, prompts = SimpleNamespace(receive=receive), [[n] for n in range(10)]
+    found = asyncio.run(embeddings._vectors(service, http, prompts, SamplingParams(max_tokens=0)))
+    assert [int(vector[0]) for vector in found] == list(range(10))
+    assert sizes == [4, 4, 2, 1, 2, 1, 2, 2]
 
 
 def test_a_text_may_be_given_alone_or_as_tokens_and_cut(embedder, vector_of):
