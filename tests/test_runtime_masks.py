@@ -17,7 +17,16 @@ SINKS = np.array([-3.0, -1.0, 0.0, 1.0, 4.0, 90.0])
 WINDOW, VIEW = 300, 320  # S: 300 + 5 - 1, rounded up to 16
 
 
-def attention(dtype="float32", window=None, sinks=None, columns=None, mask_dtype=None, mask_shape=None, besides=False):
+def attention(
+    dtype="float32",
+    window=None,
+    sinks=None,
+    columns=None,
+    mask_dtype=None,
+    mask_shape=None,
+    softcap=None,
+    besides=False,
+):
     """FlashAttention over a cache of which rows from `valid` on are written first; without `columns` no mask."""
     entries = [] if sinks is None else [WeightData("sinks", "float32", "dense", sinks.shape, sinks.astype(np.float32))]
     builder = GraphBuilder("attention", dtype, entries)
@@ -31,12 +40,14 @@ def attention(dtype="float32", window=None, sinks=None, columns=None, mask_dtype
         builder.kv_cache([f"{name}_new"], new, [cache], [slot]) for name, cache in zip("kv", (k, v), strict=True)
     ]
     given = None if sinks is None else "sinks"
-    y = builder.attention("y", query, *written, [slot], window, given, masks, besides=besides)
+    y = builder.attention("y", query, *written, [slot], window, given, masks, softcap=softcap, besides=besides)
     return load(builder, [y], entries)
 
 
 @pytest.mark.parametrize(
-    ("form", "minor"), [({}, 2), ({"mask_shape": (1, 1, 1, CONTEXT)}, 6), ({"besides": True}, 6)], ids=str
+    ("form", "minor"),
+    [({}, 2), ({"mask_shape": (1, 1, 1, CONTEXT)}, 6), ({"besides": True}, 6), ({"softcap": 2.0}, 7)],
+    ids=str,
 )
 def test_a_file_says_the_version_that_older_runtimes_lack(monkeypatch, form, minor):
     monkeypatch.setattr(rt, "load", bytes)
@@ -52,12 +63,15 @@ def attend(model, q, k, v, valid, mask=None):
     return y.reshape(TOKENS, HEADS, DIM)
 
 
-def expected(q, k, v, rows, mask, sinks):
+def expected(q, k, v, rows, mask, sinks, softcap=None):
     """In float64; `rows` are the cache rows that the columns of `mask` [TOKENS, columns] are about."""
     result = np.zeros((TOKENS, HEADS, DIM))
     for token, head in np.ndindex(TOKENS, HEADS):
         kv = head // (HEADS // KV_HEADS)
-        scores = k[0, kv, rows].astype(np.float64) @ q[0, token, head] / np.sqrt(DIM) + mask[token]
+        scores = k[0, kv, rows].astype(np.float64) @ q[0, token, head] / np.sqrt(DIM)
+        if softcap is not None:
+            scores = softcap * np.tanh(scores / softcap)
+        scores += mask[token]
         if mask[token].max() <= HIDDEN:
             continue
         most = max(scores.max(), sinks[head])
@@ -120,6 +134,23 @@ def test_any_mask_is_added_to_the_scores(values, kind, window, sinks):
     blind = mask.max(axis=1) <= HIDDEN
     assert not found[blind].any()
     assert np.abs(found[~blind][:, :-1]).min(axis=(1, 2)).max() > 0  # but for the sink that takes all
+
+
+@pytest.mark.parametrize("sinks", [SINKS, None])
+@pytest.mark.parametrize("window", [None, WINDOW])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("softcap", [0.7, 30.0])
+def test_a_softcap_bends_scores_before_masks_and_sinks(values, softcap, given, window, sinks):
+    q, k, v = values
+    valid, columns = 450, CONTEXT if window is None else VIEW
+    rows = np.arange(0 if window is None else valid - (WINDOW - 1), CONTEXT)[:columns]
+    mask = odd_mask(columns, "biases") if given else causal(valid, columns, window).reshape(TOKENS, columns)
+    model = attention("float32", window, sinks, columns if given else None, softcap=softcap)
+    inputs = (mask.reshape(1, 1, TOKENS, columns),) if given else ()
+    found = attend(model, 3 * q, k, v, valid, *inputs)
+    none = np.full(HEADS, -np.inf) if sinks is None else sinks
+    np.testing.assert_allclose(found, expected(3 * q, k, v, rows, mask, none, softcap), rtol=0, atol=2e-6)
+    assert np.abs(found - expected(3 * q, k, v, rows, mask, none)).max() > 1e-3
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

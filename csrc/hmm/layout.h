@@ -29,7 +29,7 @@ constexpr uint64_t kPayloadAlignment = 4096;
 constexpr char kMagicModel[9] = "TCIMHMM\0";
 constexpr char kMagicWeights[9] = "TCIMHMW\0";
 constexpr uint16_t kVersionMajor = 1;
-constexpr uint16_t kVersionMinor = 6;
+constexpr uint16_t kVersionMinor = 7;
 constexpr char kTarget[] = "xh2";
 
 struct Header {

@@ -30,6 +30,7 @@ class Attention:
         window: Tokens that each token sees, the last of them itself; None for all before it.
         rotated: q and k are rotated by their positions; otherwise their order is known from what each sees alone.
         scale: Of the scores; None for 1 / sqrt(head_dim).
+        softcap: The scores go through c * tanh(s / c) with this c; None: they do not.
         grows: q is multiplied by a factor that grows with its position, `llama_4_scaling_beta`.
         local_rope: The rotation is that of `ModelConfig.local_rope`.
         in_norm: Rows are normalised before the projections.
@@ -54,6 +55,7 @@ class Attention:
     window: int | None = None
     rotated: bool = True
     scale: float | None = None
+    softcap: float | None = None
     sinks: bool = False
     gated: bool = False
     grows: bool = False
@@ -230,7 +232,7 @@ class _Mixed:
         sinks = part.weight(roles.SINKS, self.layer) if block.sinks else None
         besides = part.config.family.contract.extra_mask is not None
         return part.builder.attention(
-            name, q, keys, values, part.slots, block.window, sinks, masks, block.scale, besides=besides
+            name, q, keys, values, part.slots, block.window, sinks, masks, block.scale, block.softcap, besides=besides
         )
 
     def _heads(self, name: str, first: int, count: int, norm: roles.Role | None = None) -> Ref:

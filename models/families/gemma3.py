@@ -11,10 +11,7 @@ from ..common.config_rules import read_local_rope
 from ..family import Family
 from ..model_config import ModelConfig
 from .shared.dense import CONTRACT
-from .shared.gemma import KEYS, TENSORS, TINY, window_by_pattern, with_norms_less_one
-
-# Hidden states of the released models leave the range of fp16, and norms alone read them.
-_RESIDUAL_SCALE = 2.0**-6
+from .shared.gemma import KEYS, RESIDUAL_SCALE, TENSORS, TINY, window_by_pattern, with_norms_less_one
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -31,8 +28,8 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
 
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
-        "embedding_scale": values["hidden_size"] ** 0.5 * _RESIDUAL_SCALE,
-        "residual_scale": _RESIDUAL_SCALE,
+        "embedding_scale": values["hidden_size"] ** 0.5 * RESIDUAL_SCALE,
+        "residual_scale": RESIDUAL_SCALE,
         "logit_cap": values["final_logit_softcapping"],
     }
 

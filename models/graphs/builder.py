@@ -108,6 +108,7 @@ class GraphBuilder(GraphElements):
         sinks: str | None = None,
         masks: Sequence[Ref] = (),
         scale: float | None = None,
+        softcap: float | None = None,
         *,
         besides: bool = False,
     ) -> Ref:
@@ -117,7 +118,7 @@ class GraphBuilder(GraphElements):
         of the slots, are added to the scores and alone decide what is seen, of the S rows from
         max(valid - (window - 1), 0) on; of several tokens, [1, 1, 1, S] is the same for all. With
         `besides` they hide what the lengths and the window do not, and may be [T, S]. `scale` is that of the scores,
-        usually 1 / sqrt(D).
+        usually 1 / sqrt(D), and `softcap` the c of c * tanh(score / c).
         """
         operands = [q]
         given = [[mask] for mask in masks] if masks else [[] for _ in slots]
@@ -125,6 +126,8 @@ class GraphBuilder(GraphElements):
             operands += [key, value, slot.valid, slot.current, *mask]
         batch, tokens, heads, head_dim = q.shape
         attributes: dict[str, int | float | str] = {"scale": scale or 1 / math.sqrt(head_dim)}
+        if softcap is not None:
+            attributes["softcap"] = softcap
         if window is not None and window < keys[0].shape[2]:  # a wider one hides nothing
             attributes["window"] = window
         if masks:

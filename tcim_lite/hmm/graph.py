@@ -11,7 +11,7 @@ OPS = {
     "RMSNorm": 1,
     "Rope": 3,
     "KVcache": 1,
-    "FlashAttention": 3,
+    "FlashAttention": 4,
     "BatchGather": 1,
     "SiluMul": 3,
     "Add": 2,
@@ -101,6 +101,7 @@ _MINOR_OF_ATTRIBUTE = {
     ("Cast", "from"): 6,
     ("FlashAttention", "mask"): 2,
     ("FlashAttention", "sinks"): 2,
+    ("FlashAttention", "softcap"): 7,
     ("FlashAttention", "window"): 2,
     ("Linear", "activations"): 1,
     ("MoERoute", "scores"): 4,
@@ -167,6 +168,8 @@ class Op:
 
 def version_of(op: Op) -> int:
     """The lowest version of the op that has its attributes; 1.0 of the format has version 1 of each."""
+    if op.kind == "FlashAttention" and "softcap" in op.attributes:
+        return 4
     if op.kind == "Rope" and ("tables" in op.attributes or "rotary_dim" in op.attributes):
         return 3
     if op.kind == "SiluMul" and "function" in op.attributes:

@@ -71,10 +71,11 @@ float value(Values values) {
 }
 
 // Row r sees `window` keys before keys[r]; 0: all. With hidden_poison the rows of K and V that only the last row sees
-// hold NaN, and with a window those that no row sees. With `masked` every row sees all keys, with a mask on the scores.
+// hold NaN, and with a window those that no row sees. With `masked` every row sees all keys, with a mask on the scores,
+// which a softcap caps before.
 template <typename T>
 void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per_token, Values values,
-                 bool hidden_poison, int64_t window = 0, bool masked = false) {
+                 bool hidden_poison, int64_t window = 0, bool masked = false, float softcap = 0) {
   const GuardedBuffer<float> q(rows * dim);
   const GuardedBuffer<T> k(most_keys * dim), v(most_keys * dim);
   const GuardedBuffer<int32_t> keys(rows), begins(rows);
@@ -89,7 +90,7 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
     else if (values == Values::MinusZero)
       x *= -0x1p-110f;
     else
-      x /= std::sqrt(float(dim));
+      x /= std::sqrt(float(dim)) * (softcap > 0 ? softcap : 1.0f);
   }
   for (T& x : k) x = to<T>(value(values));
   for (T& x : v) x = to<T>(value(values));
@@ -115,7 +116,7 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
     while (hidden_poison && used > 1 && keys[used - 1] == most_keys) --used;  // the rows that must not see the NaN
     const bool finite = table.attention_block[kElem<T>](
         {q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(), result.o.data(), scores.data(),
-         rows, dim, window == 0 ? nullptr : begins.data(), masked ? mask.data() : nullptr});
+         rows, dim, window == 0 ? nullptr : begins.data(), masked ? mask.data() : nullptr, nullptr, softcap});
     if (!finite) report_failure(__FILE__, __LINE__, concat("what row 0 sees is finite, also on ", table.isa));
     if (hidden_poison) {
       for (int64_t i = 0; i < used * dim; ++i) {
@@ -126,9 +127,10 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
         }
       }
     } else if (!result.same_bytes(expected)) {
-      report_failure(__FILE__, __LINE__,
-                     concat("attention_block on ", table.isa, ": rows ", rows, ", dim ", dim, ", keys ", most_keys,
-                            ", window ", window, ", masked ", masked, ", T ", sizeof(T), ", values ", int(values)));
+      report_failure(
+          __FILE__, __LINE__,
+          concat("attention_block on ", table.isa, ": rows ", rows, ", dim ", dim, ", keys ", most_keys, ", window ",
+                 window, ", masked ", masked, ", softcap ", softcap, ", T ", sizeof(T), ", values ", int(values)));
     }
   }
   if (values == Values::MinusZero) CHECK_EQ(std::bit_cast<uint32_t>(expected.m[0]), 0u);
@@ -139,6 +141,7 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
   double high = -1e300, sum = 0;
   for (int64_t key = begins[row]; key < keys[row]; ++key) {
     for (int64_t d = 0; d < dim; ++d) p[key] += double(q[row * dim + d]) * from(k[key * dim + d]);
+    if (softcap > 0) p[key] = softcap * std::tanh(p[key]);
     p[key] += mask[key];
     high = std::max(high, p[key]);
   }
@@ -239,6 +242,11 @@ void check_all(bool quick) {
       check_block<T>(5, dim, keys, 2, Values::MinusZero, false);
       for (const int64_t rows : {7, 37}) check_block<T>(rows, dim, keys, 2, Values::Usual, true);
       for (const int64_t rows : {1, 3, 8, 23, 34}) check_block<T>(rows, dim, keys, 2, Values::Usual, false, 0, true);
+      for (const int64_t rows : {1, 7, 35}) {
+        check_block<T>(rows, dim, keys, 2, Values::Usual, false, 13, false, 2.5f);
+        check_block<T>(rows, dim, keys, 2, Values::Far, false, 0, true, 20.0f);
+      }
+      check_block<T>(8, dim, keys, 3, Values::Tiny, false, 0, false, 2.5f);
       for (const int64_t window : {1, 2, 13, 90, 255}) {
         for (const int64_t rows : {1, 4, 7, 23}) check_block<T>(rows, dim, keys, 1, Values::Usual, false, window);
         check_block<T>(38, dim, keys, 3, Values::Usual, false, window);

@@ -231,6 +231,7 @@ void test_caches() {
           [](Graph& graph) { first(graph, OpKind::FlashAttention).attributes = {{"window", int64_t{0}}}; });
   refuses("'window' is not a whole number",
           [](Graph& graph) { first(graph, OpKind::FlashAttention).attributes = {{"window", 4.0}}; });
+  refuses("'softcap' is 0", [](Graph& graph) { first(graph, OpKind::FlashAttention).attributes = {{"softcap", 0.0}}; });
   refuses("'scale' is 0", [](Graph& graph) { first(graph, OpKind::FlashAttention).attributes = {{"scale", 0.0}}; });
 }
 

@@ -24,6 +24,7 @@ struct AttentionBlockArgs {
   const int32_t* begins = nullptr;  // [rows], ascending or equal; null: 0
   const float* mask = nullptr;      // [256 or fewer], added to the scores of every row; null: nothing
   const void* next = nullptr;       // keys that are read after this block, only fetched; null: those behind it
+  float softcap = 0;                // above 0, a score s is softcap * tanh(s), before the mask
 };
 static inline int64_t begin_of(const AttentionBlockArgs& args, int64_t row) {
   return args.begins == nullptr ? 0 : args.begins[row];

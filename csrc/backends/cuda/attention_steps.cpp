@@ -22,9 +22,9 @@ void check_slots(size_t slots) {
   fail(ErrorCode::Unsupported, "a batch of ", slots, " slots; the CUDA backend takes at most ", kMaxSlots);
 }
 
-// Kernels for fp16 know no masks, and read caches and queries in pieces of 16 and 4 bytes.
+// Kernels for fp16 know no masks and no softcap, and read caches and queries in pieces of 16 and 4 bytes.
 bool fast_attention(const AttentionSpec& spec, const AttentionArgs& args) {
-  if (spec.elem != kF16 || spec.cache_elem != kF16 || !spec.masks.empty()) return false;
+  if (spec.elem != kF16 || spec.cache_elem != kF16 || !spec.masks.empty() || spec.softcap > 0) return false;
   for (int slot = 0; slot < args.slots; ++slot) {
     if (!aligned(args.k[slot]) || !aligned(args.v[slot])) return false;
   }
@@ -111,6 +111,7 @@ AttentionArgs StepLauncher::attention_args(const AttentionSpec& spec) const {
   args.by_lengths = spec.by_lengths;
   args.sinks = static_cast<const float*>(memory_.weight(spec.sinks_id));
   args.scale = spec.scale;
+  args.softcap = spec.softcap;
   args.live = memory_.live(spec.q);
   args.refused = memory_.refusal(spec.y);
   args.odd = memory_.odd_attention();

@@ -11,6 +11,8 @@ namespace {
 
 // How many rows a token sees, the last of them its own; all without it.
 constexpr std::string_view kWindow = "window";
+// Scores s become c * tanh(s / c), before masks and sinks; no c: they stay.
+constexpr std::string_view kSoftcap = "softcap";
 // With the value "given" the last operand is a score of each head that takes part in the softmax and has no value.
 constexpr std::string_view kSinks = "sinks";
 // With the value "given" each slot has one more operand: what is added to the scores of each token. Then a window is
@@ -46,7 +48,7 @@ void check_mask(const OpCheck& op, const Value& mask, const Value& q, int64_t co
 void check_flash_attention(const OpCheck& op) {
   const Value& q = op.first_input();
   const DType dtype = op.tensor(q);
-  op.attributes({"scale", kWindow, kSinks, kMask});
+  op.attributes({"scale", kSoftcap, kWindow, kSinks, kMask});
   const size_t with_sinks = op.has_attribute(kSinks) ? 1 : 0;
   if (with_sinks == 1) op.text_in(kSinks, {"given"});
   const bool with_mask = op.has_attribute(kMask);
@@ -54,6 +56,7 @@ void check_flash_attention(const OpCheck& op) {
   if (op.has_attribute(kWindow) && op.whole_number(kWindow) < 1)
     op.refuse("attribute 'window' is ", op.whole_number(kWindow), ", expected 1 or more");
   op.positive_number("scale", 1);
+  if (op.has_attribute(kSoftcap)) op.positive_number(kSoftcap, 1);
   const size_t per_slot = operands_per_slot(with_mask);
   const size_t num_slots = op.slots(q, 1 + with_sinks, per_slot), operands = 1 + per_slot * num_slots + with_sinks;
   op.arity(operands, operands, 1);
@@ -97,7 +100,9 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
   }
   // The default is the fp32 value nearest to 1/sqrt(D).
   const double scale = op.attribute("scale", -1.0);
-  step.scale = float(scale > 0 ? scale : 1.0 / std::sqrt(double(step.head_dim)));
+  const double softcap = op.attribute(kSoftcap, 0.0);
+  step.softcap = float(softcap);
+  step.scale = float((scale > 0 ? scale : 1.0 / std::sqrt(double(step.head_dim))) / (softcap > 0 ? softcap : 1.0));
   const bool with_mask = op.find(kMask) != nullptr;
   step.by_lengths = !with_mask || has_mask(op, kBesides);
   const size_t per_slot = operands_per_slot(with_mask);
@@ -142,9 +147,10 @@ void cost_flash_attention(const Graph& graph, const Op& op, OpCost& cost) {
 extern const OpDefinition FlashAttention = {
     "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states or inputs, valid int32 [1], "
     "current int32 [1], with the attribute mask [1, 1, T, S] T; sinks [q_heads] float32, a weight, with the attribute "
-    "{scale: float, default 1/sqrt(D); window: int, default C; mask: \"given\", \"row\" or \"besides\", optional; "
-    "sinks: \"given\", optional} -> [B, T, q_heads * D] T",
-    "softmax(q k^T * scale) v; token t sees the `window` cache rows up to valid + t. The sink of a head is one more "
+    "{scale: float, default 1/sqrt(D); softcap: float, optional; window: int, default C; mask: \"given\", \"row\" or "
+    "\"besides\", optional; sinks: \"given\", optional} -> [B, T, q_heads * D] T",
+    "softmax(q k^T * scale) v; token t sees the `window` cache rows up to valid + t. With a softcap c, a score s is "
+    "c * tanh(s / c) instead. The sink of a head is one more "
     "score of its softmax, without a value. A mask is an input that is added to the scores instead: column j is cache "
     "row max(valid - (window - 1), 0) + j, and -65504 or less hides it. S is C, or with a smaller window "
     "window + T - 1 to C. With mask: \"row\" it is [1, 1, 1, S], the same for every token; with \"besides\" the "

@@ -130,6 +130,7 @@ struct AttentionSpec {
   uint32_t sinks_id = kNoValue;  // [q_heads] float32: one more score of each head, without a value
   int64_t window = 0;            // keys that a token sees, the last of them its own; no limit where it is the context
   float scale = 0;
+  float softcap = 0;  // c: a score s is c * tanh(s), where `scale` has divided it by c; 0: scores stay
 
   int64_t heads_per_kv() const { return q_heads / kv_heads; }
   // The cache row of a mask's first column.

@@ -13,6 +13,9 @@ from ...family import Tensors, plain
 from ...weights import roles
 from . import dense
 
+# Hidden states of models with norms behind attention and MLP leave the range of fp16, and norms alone read them.
+RESIDUAL_SCALE = 2.0**-6
+
 # Files leave out what is the default of transformers, sizes too.
 KEYS: tuple[Key | Only, ...] = (
     Key("vocab_size", absent=262208),

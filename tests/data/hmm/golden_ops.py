@@ -14,8 +14,8 @@ from tcim_lite.hmm import (
 )
 
 
-def window_graph() -> Graph:
-    """FlashAttention in its second version: a sliding window of 5."""
+def window_graph(**attributes: float) -> Graph:
+    """FlashAttention in its second version: a sliding window of 5; with other attributes in a later one."""
     rows, heads, cache = [1, 4, 32], [1, 4, 2, 16], [1, 2, 32, 16]
     values = [
         Value("x", "input", "float16", rows),
@@ -32,7 +32,7 @@ def window_graph() -> Graph:
         Op("Reshape", [0], [5]),
         Op("KVcache", [5, 3, 1, 2], [6]),
         Op("KVcache", [5, 4, 1, 2], [7]),
-        Op("FlashAttention", [5, 6, 7, 1, 2], [8], {"window": 5}),
+        Op("FlashAttention", [5, 6, 7, 1, 2], [8], {"window": 5, **attributes}),
     ]
     return Graph("window", values, ops, [0, 1, 2, 3, 4], [8], live_rows=2)
 

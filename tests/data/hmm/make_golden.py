@@ -80,6 +80,7 @@ def make(folder: Path) -> None:
         "weight", "uint8", "linear_w8", (20, 64), pattern(packed_bytes("linear_w8", (20, 64), "uint8"), 3)
     )
     write_model(folder / "window.hmm", window_graph(), [], producer=_PRODUCER)
+    write_model(folder / "softcap.hmm", window_graph(softcap=30.0), [], producer=_PRODUCER)
     write_model(folder / "computed_rope.hmm", computed_rope_graph(), [], producer=_PRODUCER)
     write_model(folder / "network.hmm", network_graph(), network_data(), producer=_PRODUCER)
     colours = WeightData("colours", "float32", "dense", (3, 6), np.arange(18, dtype=np.float32))

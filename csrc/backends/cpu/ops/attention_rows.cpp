@@ -88,7 +88,7 @@ void AttentionStep::attend_rows(const RunContext& run, const Tile& tile, int64_t
   const bool finite = run.kernels.attention_block[cache_elem](
       {scratch.queries + row * head_dim, run.at(k[tile.slot]) + offset, run.at(v[tile.slot]) + offset, what.keys,
        out.m + row, out.l + row, out.o + row * head_dim, scratch.scores, end - row, head_dim, what.begins, what.mask,
-       keys_after(run, tile, block)});
+       keys_after(run, tile, block), softcap});
   if (!finite) run.odd_attention.store(true, std::memory_order_relaxed);
 }
 

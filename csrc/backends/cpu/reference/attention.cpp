@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "backends/cpu/reference/element.h"
+#include "backends/cpu/reference/functions.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -21,6 +21,7 @@ bool attention_block(const AttentionBlockArgs& args) {
       for (int64_t d = 0; d < dim; ++d) partial[d % 16] = std::fmaf(q[d], Row::load(k, d), partial[d % 16]);
       p[key] = tree_sum(partial);
       if (row == 0 && !std::isfinite(p[key])) finite = false;
+      if (args.softcap > 0) p[key] = args.softcap * tanh(Lane{p[key]}).v;
       if (args.mask != nullptr) p[key] += args.mask[key];
       if (p[key] > m) m = p[key];
     }

@@ -90,7 +90,7 @@ bool ProgramBuilder::add(const HeadsAttentionSpec& spec) {
   if (a.elem != kF16 || a.cache_elem != kF16) return false;
   if (q.cos_id != kNoValue && (q.table_elem != kF16 || q.rotary_dim != q.head_dim)) return false;
   if (q.tables_computed && q.table_rows != 1) return false;  // a row is taken by the valid length, or the last one
-  if (a.sinks_id != kNoValue || !a.masks.empty()) return false;
+  if (a.sinks_id != kNoValue || !a.masks.empty() || a.softcap > 0) return false;
   if (a.window < a.context) return false;  // parts of a KV head are taken by the number of the block alone
   if (a.head_dim != kHeadDim || a.heads_per_kv() > most_heads_per_kv(a.q.rows == 1 && has_experts_)) return false;
   if (a.q.rows * a.kv_heads > multiprocessors_ || a.k.size() > size_t(kMostRows)) return false;

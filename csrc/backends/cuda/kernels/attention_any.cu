@@ -54,6 +54,7 @@ __global__ void attention_kernel(AttentionArgs args) {
       for (int i = lane; i < dim; i += 32) score = fmaf(query[i], load(at + i), score);
       score = warp_sum(score);
       if (lane == 0) tell_unless_finite(score, args.odd);
+      if (args.softcap > 0) score = args.softcap * tanhf(score);
       score += added;
       if (lane == 0) p[key] = score;
       most = fmaxf(most, score);

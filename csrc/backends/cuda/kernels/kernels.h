@@ -104,6 +104,7 @@ struct AttentionArgs {
   bool by_lengths;     // the lengths and the window hide, with masks or without
   const float* sinks;  // [q_heads], one more score of each head; null: none
   float scale;
+  float softcap;  // above 0, a score s is softcap * tanh(s), before the mask
   const int* live;
   const int* refused;
   int* odd;  // the host's: becomes 1 when a result is NaN or infinite

@@ -1,6 +1,7 @@
 // Attention over one block of keys, and how blocks are merged and ended. With few rows a key has 16 elements of a head
 // in its lanes; many take attention_tile.h.
 #include "backends/cpu/kernels/rows/attention_weigh.h"
+#include "backends/cpu/kernels/vector/functions_simd.h"
 
 #ifdef __AVX2__
 #define TCIM_LITE_ATTENTION_TILES
@@ -83,11 +84,17 @@ void softmax(float* scores, int64_t begin, int64_t end, float* m, float* l) {
   *l = tree_sum(sums);
 }
 
-// As softmax(), of scores with the mask added.
-void masked_softmax(const float* mask, float* scores, int64_t begin, int64_t end, float* m, float* l) {
-  if (mask != nullptr)
+// As softmax(), of scores that are capped, and then have the mask added.
+void masked_softmax(const AttentionBlockArgs& args, float* scores, int64_t begin, int64_t end, float* m, float* l) {
+  if (args.softcap > 0) {
+    const Vec cap = broadcast(args.softcap);
     for_lanes(end - begin, [&](int64_t i, auto lanes) {
-      store(scores + begin + i, load(scores + begin + i, lanes) + load(mask + begin + i, lanes), lanes);
+      store(scores + begin + i, cap * tanh(load(scores + begin + i, lanes)), lanes);
+    });
+  }
+  if (args.mask != nullptr)
+    for_lanes(end - begin, [&](int64_t i, auto lanes) {
+      store(scores + begin + i, load(scores + begin + i, lanes) + load(args.mask + begin + i, lanes), lanes);
     });
   softmax(scores, begin, end, m, l);
 }
@@ -109,7 +116,7 @@ bool attend(const AttentionBlockArgs& args, int64_t row) {
     score_keys<R>(q, k, v, key, most - 1, dim, scores);
   const bool finite_scores = row > 0 || are_finite(scores + first, keys[0] - first);
   for (int r = 0; r < R; ++r) {
-    masked_softmax(args.mask, scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r,
+    masked_softmax(args, scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r,
                    args.l + row + r);
   }
   for_lanes(R * dim, [&](int64_t d, auto lanes) { store(o + d, broadcast(0.0f), lanes); });

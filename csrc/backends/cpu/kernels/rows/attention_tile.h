@@ -168,7 +168,7 @@ void weigh_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows,
   }
 }
 
-// Rows [row, row + rows) of an attention_block; softmax(mask, scores, begin, end, m, l) turns one row's scores into
+// Rows [row, row + rows) of an attention_block; softmax(args, scores, begin, end, m, l) turns one row's scores into
 // probabilities. False when the scores or outputs of row 0 of the block are not finite.
 template <typename T, typename Softmax>
 bool attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows, Softmax softmax) {
@@ -178,8 +178,7 @@ bool attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows, Soft
   score_tile<T>(args, row, rows, first, scores);
   const bool finite_scores = row > 0 || are_finite(scores + begin, keys[0] - begin);
   for (int64_t r = 0; r < rows; ++r)
-    softmax(args.mask, scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r,
-            args.l + row + r);
+    softmax(args, scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r, args.l + row + r);
   weigh_tile<T>(args, row, rows, first, scores);
   return finite_scores && (row > 0 || are_finite(args.o, dim));
 }
