@@ -16,6 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the sub-command."""
     parser.add_argument("package", metavar="DIR", type=Path, help="folder that `tcim-lite compile` wrote")
     parser.add_argument("-o", "--output", metavar="FILE.gguf", type=Path, required=True, help="file to write")
+    parser.add_argument(
+        "--vision",
+        action="store_true",
+        help="put the vision graph into the file instead, as programs on llama.cpp take it beside the model (--mmproj)",
+    )
     parser.add_argument("--name", help="prefix of the package's files, if the folder holds several packages")
 
 
@@ -23,10 +28,11 @@ def run(args: argparse.Namespace) -> int:
     """Writes the file and prints what is in it."""
     from ..errors import ArgumentError
     from ..llm.gguf import pack
+    from ..llm.gguf_vision import pack_vision
     from ..llm.package import Package
 
     try:
-        assets = pack(Package.open(args.package, args.name), args.output)
+        assets = (pack_vision if args.vision else pack)(Package.open(args.package, args.name), args.output)
     except ImportError as error:
         raise ArgumentError(f"{error}; pip install 'tcim-lite[gguf]'") from None
     except ValueError as error:

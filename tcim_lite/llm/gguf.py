@@ -8,7 +8,7 @@ columns and a code of the dtype, each uint32.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +24,13 @@ from .text_file import read_text
 if TYPE_CHECKING:
     from gguf import GGUFWriter
 
-_ALIGNMENT = 4096  # of tensors in the file: as of a page, so that weights are used where they lie
+ALIGNMENT = 4096  # of tensors in the file: as of a page, so that weights are used where they lie
 _FP16 = 1  # the vendor's code; those of other dtypes are not known
 _GRAPHS = {"prefill.hmm": "prefill_path", "decoder.hmm": "decode_path"}
 _TEMPLATE = "chat_template.jinja"
-_MOST_BYTES = 64 << 20  # of a configuration
+MOST_BYTES = 64 << 20  # of a configuration
 
-_Bytes = NDArray[np.int8]
+Bytes = NDArray[np.int8]
 
 
 def pack(package: Package, path: Path) -> dict[str, int]:
@@ -43,8 +43,8 @@ def pack(package: Package, path: Path) -> dict[str, int]:
         ValueError: The package's graphs keep their weights in another file, its embedding has no code, a file of its
             tokenizer is damaged, or `path` is no file to write.
     """
-    _check_place(package, path)
-    graphs = {name: _self_contained(getattr(package, attribute)) for name, attribute in _GRAPHS.items()}
+    check_place(package, path)
+    graphs = {name: self_contained(getattr(package, attribute)) for name, attribute in _GRAPHS.items()}
     prefill = graphs["prefill.hmm"]
     model_type, layers = _read_config(package.tokenizer_folder / "config.json")
     from gguf import MODEL_ARCH_NAMES, GGUFWriter
@@ -52,7 +52,7 @@ def pack(package: Package, path: Path) -> dict[str, int]:
     writer = GGUFWriter(None, _architecture(model_type, MODEL_ARCH_NAMES.values()))
     writer.add_name(package.name)
     _add_sizes(writer, layers, prefill)
-    writer.add_custom_alignment(_ALIGNMENT)
+    writer.add_custom_alignment(ALIGNMENT)
     writer.add_bool("is_hmm", True)
     writer.add_string("target", prefill.target)
     writer.add_uint32("core_num", prefill.ncore)
@@ -64,6 +64,12 @@ def pack(package: Package, path: Path) -> dict[str, int]:
             f"{package.tokenizer_folder} has a file {taken[0]}, a name that packed files use themselves; rename it"
         )
     assets |= files
+    write(writer, assets, path)
+    return {name: content.nbytes for name, content in assets.items()}
+
+
+def write(writer: GGUFWriter, assets: Mapping[str, Bytes], path: Path) -> None:
+    """Writes what a writer was told, then the assets, into a file that replaces an earlier one once it is whole."""
     for name, content in assets.items():
         writer.add_tensor(name, content)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,10 +84,9 @@ def pack(package: Package, path: Path) -> dict[str, int]:
         writer.close()
         staged.discard()
         raise
-    return {name: content.nbytes for name, content in assets.items()}
 
 
-def _embedding(package: Package, prefill: hmm.Graph) -> _Bytes:
+def _embedding(package: Package, prefill: hmm.Graph) -> Bytes:
     rows, last = (prefill.values[ports[0]] for ports in (prefill.inputs, prefill.outputs))
     is_headless = last.name == HIDDEN_STATES
     count = package.table_rows(rows.shape[-1], rows.dtype) if is_headless else last.shape[-1]
@@ -95,7 +100,7 @@ def _embedding(package: Package, prefill: hmm.Graph) -> _Bytes:
     return np.concatenate([header.view(np.int8), table.reshape(-1).view(np.int8)])
 
 
-def _check_place(package: Package, path: Path) -> None:
+def check_place(package: Package, path: Path) -> None:
     if path.exists() and not path.is_file():
         what, example = ("folder", f", such as {path / 'model.gguf'}") if path.is_dir() else ("device", "")
         raise ValueError(f"{path} is a {what}; expected the file to write{example}")
@@ -107,7 +112,7 @@ def _check_place(package: Package, path: Path) -> None:
         )
 
 
-def _self_contained(path: Path) -> hmm.Container:
+def self_contained(path: Path) -> hmm.Container:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; such a file holds prefill and decode for one device")
     container = hmm.read(path)
@@ -119,7 +124,7 @@ def _self_contained(path: Path) -> hmm.Container:
     return container
 
 
-def _host_files(folder: Path) -> dict[str, _Bytes]:
+def _host_files(folder: Path) -> dict[str, Bytes]:
     """The files of the tokenizer; its config has the chat template, which programs look for there."""
     template = folder / _TEMPLATE
     if not folder.is_dir():
@@ -127,7 +132,7 @@ def _host_files(folder: Path) -> dict[str, _Bytes]:
     contents = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
     name = "tokenizer_config.json"
     if name in contents and template.is_file():
-        config = {"chat_template": read_text(template)} | read_object(folder / name, _MOST_BYTES)
+        config = {"chat_template": read_text(template)} | read_object(folder / name, MOST_BYTES)
         contents[name] = json.dumps(config, ensure_ascii=False, indent=2).encode()
     return {name: np.frombuffer(content, np.int8) for name, content in contents.items()}
 
@@ -143,7 +148,7 @@ def _letters(name: str) -> str:
 
 def _read_config(path: Path) -> tuple[str, int | None]:
     """The model type and the number of layers, where the file says them."""
-    config = read_object(path, _MOST_BYTES)
+    config = read_object(path, MOST_BYTES)
     model_type, language = config.get("model_type", ""), config.get("text_config", config)
     if not isinstance(model_type, str) or not model_type.isprintable():
         raise ValueError(f"{path}: model_type is {model_type!r:.80}; expected a name")

@@ -236,3 +236,58 @@ def test_odd_files_beside_the_tokenizer_are_refused(packed, tmp_path, capsys, na
     assert main(["pack", str(folder), "-o", str(tmp_path / "model.gguf")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "model.gguf").exists()
+
+
+@pytest.mark.parametrize(
+    ("family", "projector", "basename", "pattern"),
+    [
+        ("qwen3_vl", "qwen3vl_merger", None, None),
+        ("qwen3_5", "qwen3vl_merger", "Qwen3.5", None),
+        ("qwen2_5_vl", "qwen2.5vl_merger", None, 2),
+    ],
+)
+def test_a_vision_graph_has_a_file_of_its_own(tiny_package, tmp_path, family, projector, basename, pattern):
+    tower = FAMILIES[family].vision.tiny
+    side = 4 * tower["patch_size"]
+    config = {"vision_config": dict(tower)}
+    package = tiny_package(family, config, quant="float16", self_contained=True, vision=f"{side}x{2 * side}")
+    assert main(["pack", str(package.folder), "--vision", "-o", str(tmp_path / "mmproj.gguf")]) == 0
+    found = gguf.GGUFReader(tmp_path / "mmproj.gguf")
+    (tensor,) = found.tensors
+    assert (tensor.name, tensor.tensor_type) == ("visual.hmm", gguf.GGMLQuantizationType.I8)
+    assert tensor.data.tobytes() == package.graph("visual.hmm").read_bytes()
+    about = {name: field.contents() for name, field in found.fields.items()}
+    facts = json.loads(hmm.read(package.graph("visual.hmm")).custom_msg)
+    assert about["general.architecture"] == "clip"
+    assert about.get("general.basename") == basename
+    assert (about["is_hmm"], about["clip.has_vision_encoder"], about["clip.projector_type"]) == (True, True, projector)
+    vision = {name.removeprefix("clip.vision."): value for name, value in about.items() if "clip.vision." in name}
+    assert vision.pop("attention.layer_norm_epsilon") == np.float32(1e-6)
+    assert vision.pop("n_wa_pattern", None) == pattern
+    for key in ("image_mean", "image_std"):
+        assert vision.pop(key) == np.float32(facts[key]).tolist()
+    assert vision == {
+        "image_size": 2 * side,
+        "embedding_length": tower["hidden_size"],
+        "feed_forward_length": tower["intermediate_size"],
+        "block_count": tower["depth"],
+        "attention.head_count": tower["num_heads"],
+        "projection_dim": tower["out_hidden_size"],
+        "patch_size": tower["patch_size"],
+        "spatial_merge_size": 2,
+    }
+
+
+def test_a_vision_graph_that_is_not_there_or_in_parts_is_refused(tiny_package, packed, tmp_path, capsys):
+    def refused(package) -> str:
+        assert main(["pack", str(package.folder), "--vision", "-o", str(tmp_path / "mmproj.gguf")]) == 2
+        assert list(tmp_path.iterdir()) == []
+        return capsys.readouterr().err
+
+    assert "'qwen3'; files of vision graphs are known of Qwen2.5-VL, Qwen3-VL and Qwen3.5" in refused(packed[0])
+    assert "a graph for images of one size" in refused(tiny_package("qwen3_vl", quant="float16"))
+    assert "keeps its weights in" in refused(
+        tiny_package(
+            "qwen3_vl", {"vision_config": dict(FAMILIES["qwen3_vl"].vision.tiny)}, quant="float16", vision="64x64"
+        )
+    )
