@@ -7,16 +7,21 @@ compilers work where the compiled core was never built.
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["__version__", "dev_ctrl", "pydev_ctrl", "runtime"]
+if TYPE_CHECKING:
+    from tcim_lite.runtime import Module
+
+__all__ = ["Module", "__version__", "dev_ctrl", "pydev_ctrl", "runtime"]
 
 __version__: str
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in ("runtime", "dev_ctrl", "pydev_ctrl"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "Module":  # a tool of the vendor's names it in annotations; no other name is asked of the package
+        return importlib.import_module(f"{__name__}.runtime").Module
     if name == "_core":  # asked for by `from tcim_lite import _core`, before it looks for the module
         _check_installed()
     if name == "__version__":

@@ -108,6 +108,13 @@ def test_a_name_of_the_runtime_that_is_asked_of_the_package_is_found():
         tcim_lite.lode  # noqa: B018
 
 
+def test_the_package_names_the_class_of_modules_too(add_model):
+    """Which the vendor's check of golden files writes in annotations: they are evaluated when it is imported."""
+    assert tcim_lite.Module is rt.Module
+    assert isinstance(rt.load(add_model), tcim_lite.Module)
+    assert "Module" in dir(tcim_lite)
+
+
 def test_enumerations_print_their_names(add_model):
     info = rt.load(add_model).get_input_info("a")
     assert f"{info.format} {info.device}" == "DataFmt.ND Device.HDPL"

@@ -289,7 +289,7 @@ def _with_status(module: str) -> str | None:
 def _member(module: str | None, name: str) -> str | None:
     """The type of a name of a module."""
     if module == "mod:tcim_lite":
-        return _module(f"tcim_lite.{name}")
+        return "api:Module" if name == "Module" else _module(f"tcim_lite.{name}")
     if module in ("mod:tcim_lite.runtime", "mod:tcim_lite.dev_ctrl"):
         found = name if module.endswith("runtime") else f"dev_ctrl.{name}"
         return None if name.startswith("_") else f"api:{found}"

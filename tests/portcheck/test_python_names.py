@@ -23,6 +23,19 @@ class Runner:
     assert {use.name for use in report.uses} == {"load", "Module.get_input_name", "Module.get_num_inputs"}
 
 
+def test_the_class_of_modules_may_be_asked_of_the_package(tmp_path):
+    """Of no function that is called, so the annotation alone says what the parameter is."""
+    text = """
+import tcim_lite as tcim
+
+def fed(module: tcim.Module, name: str):
+    return module.get_input_info(name).shape
+"""
+    (tmp_path / "program.py").write_text(text)
+    report = check([tmp_path / "program.py"])
+    assert {use.name for use in report.uses} == {"Module.get_input_info", "TensorInfo.shape"}
+
+
 def test_a_class_may_have_a_method_of_a_name_of_the_api(tmp_path):
     """Such as `get_input_names`: what else the class has is then not asked of the API."""
     text = """
