@@ -1,8 +1,12 @@
-# make demo: compile the demo checkpoint and chat with it.   make test: everything CI runs.
-# make check: the tests that every change needs.
-# make docs: write the generated pages of docs/ and the types of the compiled core (docs/developing.md).
-# make fuzz: fuzz the reader (docs/developing.md).
-# All use one .venv in this folder with the versions of constraints.txt.
+# make demo       build the package, compile the demo checkpoint, and chat with it
+# make check      run the tests that every change needs, two to five minutes on two cores
+# make test       run all that CI runs
+# make docs       write the generated pages of docs/, and the types of the compiled core
+# make fuzz       fuzz the readers of files
+# make test-vllm  test the plugin against vLLM, in an environment of 3.1 GB
+# make clean      remove what these made: .venv, .venv-vllm, build and out
+# All but test-vllm use one .venv in this folder, with the versions of constraints.txt; docs/developing.md says more.
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,12 +33,15 @@ check test: export OMP_NUM_THREADS ?= 1
 FUZZ_RUNS ?= 10000000
 FUZZ_JOBS ?= $(shell nproc)
 
-.PHONY: demo check test test-vllm fuzz docs clean
+.PHONY: demo help check test test-vllm fuzz docs clean
 
 demo: $(VENV)/demo
 	$(BIN)/tcim-lite compile examples/demo_checkpoint -o $(DEMO) --name qwen3 --prefill-length 256 --context-length 2048
 	$(BIN)/python examples/qwen3_chat.py $(DEMO) $(ARGS)
 	@echo "Your turn: $(BIN)/tcim-lite chat $(DEMO)"
+
+help:
+	@sed '/^$$/Q; s/^# //' $(firstword $(MAKEFILE_LIST))
 
 # What every change needs: no other builds, no flows of whole programs.
 check: $(VENV)/test
@@ -75,7 +82,8 @@ SOURCES := pyproject.toml csrc/runtime/m50.toml CMakeLists.txt constraints.txt \
 # unpacks CMake, which is large, while another fetches the rest.
 TOOLS := --disable-pip-version-check -q install --no-compile -c constraints.txt
 $(VENV)/tools: constraints.txt
-	if $(PYTHON) -c 'import pip; assert int(pip.__version__.split(".")[0]) > 22' 2>/dev/null; \
+	@echo "fetching the tools that build the package into $(VENV)"
+	@if $(PYTHON) -c 'import pip; assert int(pip.__version__.split(".")[0]) > 22' 2>/dev/null; \
 	then $(PYTHON) -m venv --without-pip $(VENV) && \
 	    { $(PYTHON) -m pip --python $(BIN)/python $(TOOLS) cmake ninja & cmake=$$!; \
 	    $(PYTHON) -m pip --python $(BIN)/python $(TOOLS) pip scikit-build-core pybind11 && wait $$cmake; }; \
@@ -84,7 +92,8 @@ $(VENV)/tools: constraints.txt
 
 # The compilers work while pip fetches what the package needs.
 define install
-	$(INSTALL) --no-build-isolation --no-deps --force-reinstall . & build=$$!; \
+	@echo "building the package into $(VENV), with the extras $(EXTRAS): a few minutes the first time"
+	@$(INSTALL) --no-build-isolation --no-deps --force-reinstall . & build=$$!; \
 	$(INSTALL) --no-build-isolation --only-deps '.[$(EXTRAS)]' || { kill $$build; exit 1; }; \
 	wait $$build
 	touch $@

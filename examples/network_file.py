@@ -9,9 +9,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from PIL import ExifTags, Image
 
 import tcim_lite.runtime as tcim
+
+try:
+    from PIL import ExifTags, Image
+except ImportError:
+    sys.exit("this example reads images, which needs an extra: pip install 'tcim-lite[images]'")
 
 _TURNS = {  # by EXIF's orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
