@@ -73,6 +73,9 @@ class Gguf:
             -> name in a Hugging Face checkpoint. A name without `.weight` or `.bias` stands for both; one with
             `{expert}` is a tensor of all experts.
         keys: Numbers that only this family has: key in the file, behind the architecture's name -> in `config.json`.
+        also: Other keys that only this family has: `derived` reads them.
+        derived: Returns more of `config.json`, given what returns the value of a key or None, and what `config.json`
+            has so far. CompileError for what the family does not do.
     """
 
     arch: str
@@ -80,6 +83,8 @@ class Gguf:
     windowed: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
+    derived: Callable[[Callable[[str], Any], Mapping[str, Any]], Mapping[str, Any]] = lambda get, config: {}
 
 
 def _nothing(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import no_window
-from ..family import Family, tensors_of
+from ..family import Family, Gguf, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
@@ -33,6 +33,7 @@ FAMILY = Family(
     layer=_layer,
     tensors={**TENSORS, **tensors_of({(roles.UP, roles.UP_BIAS): "model.layers.{layer}.mlp.up_proj"})},
     contract=CONTRACT,
+    gguf=Gguf(arch="arcee", interleaved=True, derived=lambda get, config: {"hidden_act": "relu2"}),
     tiny={
         **TINY,
         "rms_norm_eps": 1e-5,

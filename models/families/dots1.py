@@ -8,10 +8,11 @@ from typing import Any
 from ..blocks import Attention, Block
 from ..common.config_keys import Key, Only
 from ..common.config_rules import Windows, max_window_layers, sliding_layers, windows_in
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from . import glm4_moe
 from .shared.dense import CONTRACT, KEYS, TINY, all_heads
+from .shared.gguf import SIGMOID_KEYS, by_sigmoids, shared_expert
 
 
 def _windows(raw: Mapping[str, Any], layers: int) -> Windows:
@@ -55,6 +56,16 @@ FAMILY = Family(
     layer=_layer,
     tensors=glm4_moe.FAMILY.tensors,
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="dots1",
+        names={
+            "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
+            **shared_expert("mlp.shared_experts"),
+        },
+        keys=glm4_moe.GGUF_KEYS,
+        also=SIGMOID_KEYS,
+        derived=by_sigmoids,
+    ),
     experts=glm4_moe.experts,
     tiny={
         **TINY,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import no_window
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, TENSORS, TINY, all_heads, hidden_per_head
@@ -38,6 +38,7 @@ FAMILY = Family(
     layer=_layer,
     tensors={**TENSORS, roles.QKV: replace(TENSORS[roles.QKV], transform="in_pairs")},
     contract=CONTRACT,
+    gguf=Gguf(arch="ernie4_5"),
     rope_theta=500000.0,
     tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
     other_values=True,

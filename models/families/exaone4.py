@@ -8,9 +8,10 @@ from typing import Any
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, size
 from ..common.config_rules import Windows, sliding_layers, windows_in
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import CONTRACT, KEYS, NORMS_BEHIND, TENSORS, TINY
+from .shared.gguf import GGUF_NORMS, PATTERN, windows_by_layer
 
 
 def windows(raw: Mapping[str, Any], layers: int) -> Windows:
@@ -49,6 +50,7 @@ FAMILY = Family(
     layer=_layer,
     tensors={**TENSORS, **NORMS_BEHIND},
     contract=CONTRACT,
+    gguf=Gguf(arch="exaone4", windowed=True, names=GGUF_NORMS, also=(PATTERN,), derived=windows_by_layer),
     tiny={
         **TINY,
         "head_dim": 64,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import Windows, window_of_every_other_layer
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import CONTRACT
-from .shared.gemma import KEYS, RESIDUAL_SCALE, TENSORS, TINY, with_norms_less_one
+from .shared.gemma import KEYS, RESIDUAL_SCALE, TENSORS, TINY, of_gguf, with_norms_less_one
+from .shared.gguf import GGUF_NORMS_AROUND
+
+_LAYERS_OF_27B = 46
 
 
 def windows(raw: Mapping[str, Any], layers: int) -> Windows:
@@ -44,6 +47,10 @@ def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**of_gguf(get, config, _LAYERS_OF_27B), "attn_logit_softcapping": get("attn_logit_softcapping")}
+
+
 FAMILY = Family(
     model_type="gemma2",
     architecture="Gemma2ForCausalLM",
@@ -65,6 +72,13 @@ FAMILY = Family(
     layer=_layer,
     tensors=with_norms_less_one(TENSORS),
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="gemma2",
+        windowed=True,
+        names=GGUF_NORMS_AROUND,
+        also=("attn_logit_softcapping", "final_logit_softcapping"),
+        derived=_of_gguf,
+    ),
     folded=_folded,
     tiny={**TINY, "query_pre_attn_scalar": 48, "sliding_window": 24, "attn_logit_softcapping": 2.0},
     other_values=True,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import read_local_rope
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import CONTRACT
-from .shared.gemma import KEYS, RESIDUAL_SCALE, TENSORS, TINY, window_by_pattern, with_norms_less_one
+from .shared.gemma import KEYS, RESIDUAL_SCALE, TENSORS, TINY, of_gguf, window_by_pattern, with_norms_less_one
+from .shared.gguf import GGUF_NORMS_AROUND
+
+_LAYERS_OF_27B = 62
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -34,6 +37,10 @@ def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**of_gguf(get, config, _LAYERS_OF_27B), "rope_local_base_freq": get("rope.freq_base_swa") or 10000.0}
+
+
 FAMILY = Family(
     model_type="gemma3",
     architecture="Gemma3ForConditionalGeneration",
@@ -52,6 +59,13 @@ FAMILY = Family(
     layer=_layer,
     tensors=with_norms_less_one(TENSORS),
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="gemma3",
+        windowed=True,
+        names=GGUF_NORMS_AROUND,
+        also=("final_logit_softcapping", "rope.freq_base_swa"),
+        derived=_of_gguf,
+    ),
     folded=_folded,
     rope_theta=1e6,
     local_rope=read_local_rope,

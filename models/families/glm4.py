@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import no_window
-from ..family import Family, Tensors, plain
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
@@ -43,6 +43,14 @@ FAMILY = Family(
         roles.MLP_OUT_NORM: plain(f"{_LAYER}.post_mlp_layernorm.weight"),
     },
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="glm4",
+        names={
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+            "ffn_up": "mlp.gate_up_proj",
+        },
+    ),
     rotary=0.5,
     tiny={
         **TINY,

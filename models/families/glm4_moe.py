@@ -8,10 +8,11 @@ from typing import Any
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key, Only
 from ..common.config_rules import no_window
-from ..family import Family, Tensors, plain
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.gguf import SIGMOID_KEYS, by_sigmoids, shared_expert
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_experts"
@@ -47,6 +48,11 @@ def _gate_up(of: str) -> Tensors:
     return Tensors("alternate", (f"{of}.gate_proj.weight", f"{of}.up_proj.weight"))
 
 
+GGUF_KEYS = {
+    "expert_shared_count": "n_shared_experts",
+    "leading_dense_block_count": "first_k_dense_replace",
+    "expert_weights_scale": "routed_scaling_factor",
+}
 FAMILY = Family(
     model_type="glm4_moe",
     architecture="Glm4MoeForCausalLM",
@@ -84,6 +90,17 @@ FAMILY = Family(
         roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
     },
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="glm4moe",
+        names={
+            "post_attention_norm": "post_attention_layernorm",
+            "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
+            **shared_expert("mlp.shared_experts"),
+        },
+        keys=GGUF_KEYS,
+        also=SIGMOID_KEYS,
+        derived=by_sigmoids,
+    ),
     experts=experts,
     rotary=0.5,
     tiny={

@@ -34,6 +34,16 @@ def folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+GGUF = Gguf(
+    arch="granite",
+    interleaved=True,
+    keys={
+        "embedding_scale": "embedding_multiplier",
+        "residual_scale": "residual_multiplier",
+        "attention.scale": "attention_multiplier",
+        "logit_scale": "logits_scaling",
+    },
+)
 FAMILY = Family(
     model_type="granite",
     architecture="GraniteForCausalLM",
@@ -52,16 +62,7 @@ FAMILY = Family(
     tensors=TENSORS,
     contract=CONTRACT,
     folded=folded,
-    gguf=Gguf(
-        arch="granite",
-        interleaved=True,
-        keys={
-            "embedding_scale": "embedding_multiplier",
-            "residual_scale": "residual_multiplier",
-            "attention.scale": "attention_multiplier",
-            "logit_scale": "logits_scaling",
-        },
-    ),
+    gguf=GGUF,
     tiny={
         **TINY,
         "rms_norm_eps": 1e-5,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, Moe
@@ -57,6 +58,16 @@ FAMILY = Family(
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
     },
     contract=CONTRACT,
+    gguf=replace(
+        granite.GGUF,
+        arch="granitemoe",
+        names={
+            "ffn_gate_inp": "block_sparse_moe.router.layer",
+            "ffn_gate_exps": "block_sparse_moe.experts.{expert}.gate_proj",
+            "ffn_up_exps": "block_sparse_moe.experts.{expert}.up_proj",
+            "ffn_down_exps": "block_sparse_moe.experts.{expert}.down_proj",
+        },
+    ),
     experts=_experts,
     folded=granite.folded,
     packed_experts="rows",

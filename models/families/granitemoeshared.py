@@ -16,6 +16,7 @@ FAMILY = replace(
     model_type="granitemoeshared",
     architecture="GraniteMoeSharedForCausalLM",
     title="Granite MoE with a shared expert",
+    gguf=None,
     models="MoE 7B-1B with shared experts of IBM Research",
     has="as Granite MoE, with a shared MLP of `shared_intermediate_size`",
     keys=(*_MOE.keys, Key("shared_intermediate_size", "count", absent=0)),

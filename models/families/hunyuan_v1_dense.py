@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import no_window
-from ..family import Family, plain
+from ..family import Family, Gguf, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
@@ -47,6 +47,10 @@ FAMILY = Family(
         roles.K_NORM: plain(f"{_ATTENTION}.key_layernorm.weight"),
     },
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="hunyuan-dense",
+        names={"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    ),
     tiny={
         **TINY,
         "head_dim": 64,

@@ -37,6 +37,7 @@ FAMILY = replace(
     model_type="hunyuan_v1_moe",
     architecture="HunYuanMoEV1ForCausalLM",
     title="Hunyuan MoE",
+    gguf=None,
     models="Hunyuan-A13B",
     has="as Hunyuan dense, with `moe_topk` of `num_experts` MLPs for each token, and a shared one",
     keys=(

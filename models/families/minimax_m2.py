@@ -8,10 +8,11 @@ from typing import Any
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key, Only, size
 from ..common.config_rules import no_window
-from ..family import Family, Tensors, plain
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
+from .shared.gguf import SIGMOID_KEYS, by_sigmoids
 
 _MOE = "model.layers.{layer}.block_sparse_moe"
 _EXPERT = f"{_MOE}.experts.{{expert}}"
@@ -63,6 +64,18 @@ FAMILY = Family(
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.w2.weight"),
     },
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="minimax-m2",
+        names={
+            "ffn_gate_inp": "block_sparse_moe.gate",
+            "exp_probs_b.bias": "block_sparse_moe.e_score_correction_bias",
+            "ffn_gate_exps": "block_sparse_moe.experts.{expert}.w1",
+            "ffn_up_exps": "block_sparse_moe.experts.{expert}.w3",
+            "ffn_down_exps": "block_sparse_moe.experts.{expert}.w2",
+        },
+        also=SIGMOID_KEYS,
+        derived=by_sigmoids,
+    ),
     experts=_experts,
     rotary=_rotary,
     rope_theta=5e6,

@@ -11,6 +11,7 @@ FAMILY = replace(
     model_type="mistral3",
     architecture="Mistral3ForConditionalGeneration",
     title="Mistral 3",
+    gguf=None,
     models="Ministral 3 3B, 8B, 14B, Mistral Small 3.1 and 3.2, the language model",
     has="as Mistral or Ministral 3",
     nested="text_config",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import no_window
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import CONTRACT, KEYS, NORMS_BEHIND, TENSORS, TINY
+from .shared.gguf import GGUF_NORMS
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -40,6 +41,7 @@ FAMILY = Family(
     layer=_layer,
     tensors={**TENSORS, **NORMS_BEHIND},
     contract=CONTRACT,
+    gguf=Gguf(arch="olmo2", names=GGUF_NORMS),
     tiny={
         **TINY,
         "head_dim": 64,

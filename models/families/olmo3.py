@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..common.config_rules import Rope, Windows, read_local_rope, sliding_layers, windows_in
+from ..family import Gguf
 from . import olmo2
+from .shared.gguf import GGUF_NORMS, PATTERN, windows_by_layer
 
 _THETA = 500000.0
 
@@ -33,5 +35,6 @@ FAMILY = replace(
     window=_windows,
     rope_theta=_THETA,
     local_rope=_local_rope,
+    gguf=Gguf(arch="olmo2", windowed=True, names=GGUF_NORMS, also=(PATTERN,), derived=windows_by_layer),
     tiny={**olmo2.FAMILY.tiny, "sliding_window": 10, "layer_types": ["sliding_attention", "full_attention"]},
 )

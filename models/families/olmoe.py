@@ -8,10 +8,11 @@ from typing import Any
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key, Only
 from ..common.config_rules import no_window
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import Experts, ModelConfig
 from . import qwen3_moe
 from .shared.dense import CONTRACT, KEYS, TINY
+from .shared.gguf import not_normalised
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -45,6 +46,7 @@ FAMILY = Family(
     layer=_layer,
     tensors=qwen3_moe.FAMILY.tensors,
     contract=CONTRACT,
+    gguf=Gguf(arch="olmoe", derived=not_normalised),
     experts=_experts,
     tiny={
         **TINY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..common.config_keys import Key
 from ..common.config_rules import axes_in_blocks, window_of_some_layers
-from ..family import Family
+from ..family import Family, Gguf
 from ..towers.qwen2_5 import QWEN2_5_VL
 from . import qwen2
 from .shared.dense import KEYS, TENSORS
@@ -25,6 +25,7 @@ FAMILY = Family(
     layer=qwen2.FAMILY.layer,
     tensors=TENSORS,
     contract=CONTRACT,
+    gguf=Gguf(arch="qwen2vl"),  # of Qwen2-VL too, whose language model is the same
     rope_theta=1000000.0,
     rope_types={"mrope": "default"},
     axes=axes_in_blocks,

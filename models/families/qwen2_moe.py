@@ -8,11 +8,12 @@ from typing import Any
 from ..blocks import Attention, Block
 from ..common.config_keys import Key, flag
 from ..common.config_rules import Windows, max_window_layers, sliding_layers, windows_in
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import Experts, ModelConfig
 from . import qwen3_moe
 from .qwen3_5_moe import SHARED_TENSORS
 from .shared.dense import CONTRACT, KEYS, TINY, all_heads
+from .shared.gguf import not_normalised, shared_expert
 
 
 def _window(raw: Mapping[str, Any], layers: int) -> Windows:
@@ -50,6 +51,12 @@ FAMILY = Family(
     layer=_layer,
     tensors={**qwen3_moe.FAMILY.tensors, **SHARED_TENSORS},
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="qwen2moe",
+        names={"ffn_gate_inp_shexp": "mlp.shared_expert_gate", **shared_expert("mlp.shared_expert")},
+        keys={"expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
+        derived=not_normalised,
+    ),
     experts=Experts.read,
     tiny={
         **TINY,

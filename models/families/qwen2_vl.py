@@ -12,6 +12,7 @@ FAMILY = replace(
     model_type="qwen2_vl",
     architecture="Qwen2VLForConditionalGeneration",
     title="Qwen2-VL",
+    gguf=None,
     models="Qwen2-VL 2B, 7B, 72B, MinerU2.5",
     has="as Qwen2.5-VL",
     vision=QWEN2_VL,

@@ -33,6 +33,7 @@ FAMILY = replace(
     model_type="qwen3_omni_moe",
     architecture="Qwen3OmniMoeForConditionalGeneration",
     title="Qwen3-Omni",
+    gguf=None,
     models="Qwen3-Omni 30B-A3B",
     has="as Qwen3-VL MoE; [more graphs](speech.md#qwen3-omni) for what it hears and says",
     keys=(

@@ -10,7 +10,7 @@ from ..blocks import Block, Deepstack
 from ..common.config_keys import Key
 from ..common.config_rules import axes_in_turns, no_window
 from ..contract import Port
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from ..towers.qwen3 import QWEN3_VL
 from . import qwen3
@@ -54,6 +54,7 @@ FAMILY = Family(
         ),
         deepstack=Port("deepstack", "deepstack_image_embed_{layer}", ""),
     ),
+    gguf=Gguf(arch="qwen3vl"),
     rope_theta=500000.0,
     axes=axes_in_turns,
     nested="text_config",

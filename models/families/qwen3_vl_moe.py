@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..common.config_keys import Only
 from ..common.config_rules import no_window
+from ..family import Gguf
 from . import qwen3_moe, qwen3_vl
 
 _DENSE, _MOE = qwen3_vl.FAMILY, qwen3_moe.FAMILY
@@ -28,6 +29,7 @@ FAMILY = replace(
     layer=qwen3_vl.stacked(_MOE.layer),
     tensors=_MOE.tensors,
     experts=_MOE.experts,
+    gguf=Gguf(arch="qwen3vlmoe"),
     packed_experts="columns",
     tiny={**_DENSE.tiny, **{key: _MOE.tiny[key] for key in _EXPERTS}},
 )

@@ -24,6 +24,7 @@ FAMILY = replace(
     model_type="vaultgemma",
     architecture="VaultGemmaForCausalLM",
     title="VaultGemma",
+    gguf=None,
     models="VaultGemma 1B",
     has="as Gemma 2, without norms behind attention and MLP",
     layer=_layer,

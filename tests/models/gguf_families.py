@@ -14,20 +14,47 @@ Type = gguf.GGMLQuantizationType
 SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
 # llama.cpp's name of the architecture, and what a family's tiny config is without.
 ARCH = {
+    "arcee": "arcee",
+    "dots1": "dots1",
+    "ernie4_5": "ernie4_5",
+    "exaone4": "exaone4",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+    "gemma3": "gemma3",
+    "glm4": "glm4",
+    "glm4_moe": "glm4moe",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
+    "granitemoe": "granitemoe",
+    "hunyuan_v1_dense": "hunyuan-dense",
     "llama": "llama",
+    "minimax_m2": "minimax-m2",
+    "ministral3": "mistral3",
     "mistral": "llama",
     "mixtral": "llama",
+    "olmo2": "olmo2",
+    "olmo3": "olmo2",
+    "olmoe": "olmoe",
     "phi3": "phi3",
     "qwen2": "qwen2",
+    "qwen2_5_vl": "qwen2vl",
+    "qwen2_moe": "qwen2moe",
     "qwen3": "qwen3",
     "qwen3_moe": "qwen3moe",
+    "qwen3_vl": "qwen3vl",
+    "qwen3_vl_moe": "qwen3vlmoe",
     "seed_oss": "seed_oss",
     "smollm3": "smollm3",
 }
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
+# What llama.cpp takes for granted, or the file says in another way.
 CHANGES: dict[str, dict[str, Any]] = {
+    "ernie4_5": {"rope_theta": 500000.0},
+    "exaone4": {"layer_types": ["sliding_attention", "full_attention"]},
+    "gemma2": {"query_pre_attn_scalar": 64, "final_logit_softcapping": 3.0},
+    "gemma3": {"query_pre_attn_scalar": 64, "sliding_window_pattern": 6, "num_hidden_layers": 6},
+    "hunyuan_v1_dense": {"rope_parameters": None, "rope_theta": 50000.0},  # a scaled theta stands for `alpha`
+    "qwen2_moe": {"mlp_only_layers": []},
     "gpt_oss": {"max_position_embeddings": 131072, "rope_parameters": {**YARN, "rope_theta": 150000.0}},
     "mistral": {"sliding_window": 20},
     "phi3": {"sliding_window": 20},

@@ -38,15 +38,43 @@ NAMES = {
 EXPERT = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
 
 
+# Of a layer, by architecture, where other names are used.
+AROUND = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+SHARED = {f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
+OWN = {
+    "dots1": {**SHARED, "mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
+    "exaone4": AROUND,
+    "gemma2": {**AROUND, "pre_feedforward_layernorm": "ffn_norm"},
+    "gemma3": {**AROUND, "pre_feedforward_layernorm": "ffn_norm"},
+    "glm4": {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
+    "glm4moe": {
+        **SHARED,
+        "post_attention_layernorm": "post_attention_norm",
+        "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    },
+    "gpt-oss": AROUND,
+    "granitemoe": {"block_sparse_moe.router.layer": "ffn_gate_inp"},
+    "hunyuan-dense": {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"},
+    "minimax-m2": {"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"},
+    "olmo2": AROUND,
+    "qwen2moe": {
+        **{f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
+        "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    },
+    "seed_oss": AROUND,
+}
+
+
 def gguf_name(name: str, arch: str) -> str:
     if name.endswith(".self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     stem, kind = name.rsplit(".", 1)
-    if arch in ("gpt-oss", "seed_oss") and stem.endswith("post_attention_layernorm"):
-        return f"blk.{stem.split('.')[2]}.post_attention_norm.{kind}"
-    if stem.startswith("model.layers."):
-        _, _, layer, stem = stem.split(".", 3)
-        return f"blk.{layer}.{NAMES[stem]}.{kind}"
+    if name.startswith("model.layers."):
+        _, _, layer, inner = name.split(".", 3)
+        names = {**NAMES, **OWN.get(arch, {})}
+        if inner in names:
+            return f"blk.{layer}.{names[inner]}"
+        return f"blk.{layer}.{names[inner.rsplit('.', 1)[0]]}.{kind}"
     return f"{NAMES[stem]}.{kind}"
 
 
@@ -54,6 +82,10 @@ def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
     """`permute` of llama.cpp's convert_hf_to_gguf.py."""
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return halves.swapaxes(1, 2).reshape(weight.shape)
+
+
+# `undo_permute` of their classes in llama.cpp's convert_hf_to_gguf.py.
+INTERLEAVED = ("arcee", "granite", "granitemoe", "llama", "mistral3", "smollm3")
 
 
 def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tensors:
@@ -66,9 +98,13 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
             stacked.append(tensor.astype(np.float32))
             continue
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
-            if arch in ("granite", "llama", "smollm3") and part in name:
+            if arch in INTERLEAVED and part in name:
                 tensor = permuted(tensor, config[heads])
-        made[gguf_name(name, arch)] = tensor.astype(np.float32)
+        made[gguf_name(name, arch)] = tensor.astype(np.float32).reshape(
+            -1 if ".shared_expert_gate." in name else tensor.shape
+        )
+        if arch in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
+            made[gguf_name(name, arch)] += 1
     made |= {name: np.stack(parts) for name, parts in experts.items()}
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "llama3":
@@ -101,6 +137,8 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     """Keys behind the architecture's name."""
     head_dim = config["head_dim"]
     rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
+    if "full_attention" in rope:
+        rope = rope["full_attention"]
     keys: dict[str, Any] = {
         "block_count": config["num_hidden_layers"],
         "context_length": config["max_position_embeddings"],
@@ -112,16 +150,38 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         "attention.value_length": head_dim,
         "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
         "rope.freq_base": float(rope["rope_theta"]),
-        "rope.dimension_count": int(head_dim * config.get("partial_rotary_factor", 1)),
+        "rope.dimension_count": config.get("rotary_dim") or int(head_dim * config.get("partial_rotary_factor", 1)),
         "vocab_size": config["vocab_size"],
     }
     if "num_experts" in config:
         keys |= {"expert_count": config["num_experts"], "expert_used_count": config["num_experts_per_tok"]}
-        keys["expert_feed_forward_length"] = config["moe_intermediate_size"]
+        keys["expert_feed_forward_length"] = config.get("moe_intermediate_size")
+        if arch == "olmoe":
+            del keys["expert_feed_forward_length"]
     if "num_local_experts" in config:  # gpt-oss, Mixtral
         keys |= {"expert_count": config["num_local_experts"], "expert_used_count": config["num_experts_per_tok"]}
-        if arch == "gpt-oss":
+        if arch in ("gpt-oss", "minimax-m2"):
             keys["expert_feed_forward_length"] = config["intermediate_size"]
+    if "n_routed_experts" in config:  # GLM-4.5, dots.llm1
+        keys |= {"expert_count": config["n_routed_experts"], "expert_used_count": config["num_experts_per_tok"]}
+        keys |= {"expert_feed_forward_length": config["moe_intermediate_size"]}
+        keys |= {"expert_shared_count": config["n_shared_experts"], "expert_weights_norm": True}
+        keys |= {"expert_weights_scale": config["routed_scaling_factor"]}
+        keys |= {"leading_dense_block_count": config["first_k_dense_replace"]}
+    if arch in ("dots1", "glm4moe", "minimax-m2"):
+        keys |= {"expert_gating_func": 2, "expert_weights_norm": True}
+    if arch == "qwen2moe":
+        keys["expert_shared_feed_forward_length"] = config["shared_expert_intermediate_size"]
+    if arch == "gemma2":
+        keys |= {f"{kind}_softcapping": config[f"{kind}_softcapping"] for kind in ("attn_logit", "final_logit")}
+    if "mrope_section" in rope:
+        keys["rope.dimension_sections"] = [*rope["mrope_section"], 0]
+    if "layer_types" in config and arch in ("exaone4", "olmo2"):
+        flags = [kind == "sliding_attention" for kind in config["layer_types"]]
+        keys["attention.sliding_window_pattern"] = flags
+    if "llama_4_scaling_beta" in rope:
+        keys["attention.temperature_scale"] = rope["llama_4_scaling_beta"]
+        keys["rope.scaling.yarn_log_multiplier"] = rope["mscale_all_dim"]
     if config.get("sliding_window"):
         keys["attention.sliding_window"] = config["sliding_window"]
     if rope.get("rope_type") in ("yarn", "linear"):
@@ -135,7 +195,7 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         long, short = config["max_position_embeddings"], rope["original_max_position_embeddings"]
         keys["rope.scaling.original_context_length"] = short
         keys["rope.scaling.attn_factor"] = math.sqrt(1 + math.log(long / short) / math.log(short))
-    if arch == "granite":
+    if arch in ("granite", "granitemoe"):
         keys |= {"attention.scale": config["attention_multiplier"], "logit_scale": config["logits_scaling"]}
         keys |= {f"{part}_scale": config[f"{part}_multiplier"] for part in ("embedding", "residual")}
     return {f"{arch}.{key}": value for key, value in keys.items()}

@@ -19,6 +19,10 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
 
+GEMMA_ROPE = {
+    "full_attention": {"rope_type": "default", "rope_theta": 5e5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+}
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -44,6 +48,12 @@ def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family:
         ("mixtral", {"sliding_window": 20}),
         ("phi3", {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 1024}}),
         ("phi3", {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 32}}),
+        ("dots1", {"attention_bias": True}),
+        ("exaone4", {"sliding_window": None}),
+        ("gemma3", {**CHANGES["gemma3"], "sliding_window_pattern": 6, "rope_parameters": GEMMA_ROPE}),
+        ("glm4_moe", {"attention_bias": False, "use_qk_norm": False, "first_k_dense_replace": 0}),
+        ("ministral3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}),
+        ("olmo3", {"num_hidden_layers": 4, "layer_types": ["full_attention", "sliding_attention"] * 2}),
         ("phi3", {"partial_rotary_factor": 0.75}),
         (
             "phi3",
@@ -90,7 +100,7 @@ def test_q_k_and_v_may_be_one_tensor(tmp_path: Path, family: str, kind: str) -> 
     for name in whole.names():
         assert cut.shape(name) == whole.shape(name)
         rows = whole.shape(name)[0]
-        for start, stop in ((0, rows), (1, rows - 1), (rows // 2, rows // 2 + 1)):
+        for start, stop in ((0, rows), (rows // 3, max(rows - 1, 1)), (rows // 2, rows // 2 + 1)):
             np.testing.assert_array_equal(cut.read(name, start, stop), whole.read(name, start, stop))
 
 
@@ -114,6 +124,18 @@ def test_q_k_and_v_in_one_tensor_have_the_rows_that_the_metadata_says(tmp_path: 
     del made["blk.1.attn_qkv.bias"]
     with pytest.raises(CheckpointError, match=r"no tensor 'blk\.1\.attn_q\.bias'"):
         compiled(write_gguf(tmp_path / "no_bias.gguf", keys, made), tmp_path / "b")
+
+
+def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+    want = compiled(make_gguf(tmp_path / "m.gguf", "glm4_moe"), tmp_path / "a")
+    config = family_config("glm4_moe")
+    tensors = gguf_tensors(config, family_tensors(config), "glm4moe")
+    tensors["blk.2.nextn.eh_proj.weight"] = np.zeros((192, 384), np.float32)
+    keys = {"general.architecture": "glm4moe", **metadata_of(config, "glm4moe")}
+    keys |= {"glm4moe.block_count": 3, "glm4moe.nextn_predict_layers": 1}
+    path = write_gguf(tmp_path / "nextn.gguf", keys, tensors)
+    with pytest.warns(match=r"holds 1 tensors .* such as 'blk\.2\.nextn\.eh_proj\.weight'; they are left out"):
+        assert compiled(path, tmp_path / "b") == want
 
 
 def test_early_mixtral_files_have_a_tensor_for_each_expert(tmp_path: Path) -> None:
@@ -189,8 +211,8 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
     [
         (
             "qwen2",
-            {"general.architecture": "gemma3"},
-            "general.architecture is 'gemma3', supported are gpt-oss, granite, llama, ",
+            {"general.architecture": "mamba"},
+            "general.architecture is 'mamba', supported are arcee, dots1, ernie4_5, ",
         ),
         ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "rope.scaling.type is 'longrope', supported are none"),
         ("qwen2", {"qwen2.rope.dimension_count": 8}, "qwen2.rope.dimension_count is 8, expected the 32 of a head"),
@@ -242,6 +264,14 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
         ),
         ("gpt_oss", {"gpt-oss.block_count": 3}, r"no tensor 'blk.2.attn_norm.weight'"),
         ("gpt_oss", {"gpt-oss.expert_gating_func": 2}, "gpt-oss.expert_gating_func=2 is not supported"),
+        ("glm4_moe", {"glm4moe.expert_gating_func": 1}, "expert_gating_func=1 is not supported, expected 2, a sigmoid"),
+        ("glm4_moe", {"glm4moe.nextn_predict_layers": 2}, "nextn_predict_layers=2 of block_count=2, expected fewer"),
+        ("glm4", {"glm4.rope.dimension_sections": [8, 8, 0, 0]}, "glm4.rope.dimension_sections=.* is not supported"),
+        ("olmo3", {"olmo2.attention.sliding_window_pattern": [True]}, "expected one flag for each of 2 layers"),
+        ("olmo3", {"olmo2.attention.sliding_window_pattern": 4}, "sliding_window_pattern is 4, expected one flag"),
+        ("exaone4", {"exaone4.expert_count": 4}, "exaone4.expert_count=4 is not supported"),
+        ("gemma3", {"gemma3.attn_logit_softcapping": 50.0}, "gemma3.attn_logit_softcapping=50.0 is not supported"),
+        ("qwen3_vl", {"qwen3vl.rope.dimension_sections": [8, 8]}, r"dimension_sections is \[8, 8\], expected three"),
         ("qwen3", {"qwen3.embedding_length": 0}, "embedding_length=0 and attention.head_count=6 must be positive"),
     ],
 )

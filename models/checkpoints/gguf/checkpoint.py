@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import CheckpointError
-from .config import ROPE_FACTORS, config_json, family_of
+from .config import config_json, family_of
 from .file import MAGIC, open_parts
+from .rope import ROPE_FACTORS
 from .tokenizer import tokenizer_files
 
 _NAMES = {
@@ -40,6 +41,9 @@ _NAMES = {
 # Of files made with --fuse-qkv: q, k and v below each other, each as it would be alone.
 _FUSED = "attn_qkv"
 _MOST_EXPERTS = 1 << 12
+# Of a Linear with one output, which has one axis.
+_ROW = ".ffn_gate_inp_shexp.weight"
+_LAYER = re.compile(r"(?<=model\.layers)\.\d+\.")
 # Files of early 2024 have a tensor for each expert: blk.0.ffn_up.7.weight.
 _TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+?)(?:\.(\d+))?\.(weight|bias)")
 _ROTATED = re.compile(r".*\.self_attn\.([qk])_proj\.(weight|bias)")
@@ -80,6 +84,8 @@ class GgufCheckpoint:
             raise CheckpointError(
                 f"{path}: its parts have {total} tensors of {len(self._own)} names, expected one each"
             )
+        # Norms that a Hugging Face checkpoint has less 1 are in the file as they are.
+        self._offsets = {name: part.offset for part in self._family.tensors.values() for name in part.names}
         self._names: dict[str, _Tensor] = {}  # by the name in a Hugging Face checkpoint
         for own, part in self._own.items():
             for name, tensor in self._named(own, part.tensors[own].shape) if own not in ROPE_FACTORS else ():
@@ -117,6 +123,8 @@ class GgufCheckpoint:
         """Returns the shape of a tensor."""
         tensor = self._find(name)
         shape = self._own[tensor.own].tensors[tensor.own].shape
+        if tensor.own.endswith(_ROW):
+            return (1, *shape) if len(shape) == 1 else shape
         if tensor.of_qkv:
             first, last = self._rows_of_qkv(tensor)
             return (last - first, *shape[1:])
@@ -144,6 +152,7 @@ class GgufCheckpoint:
         if len(shape) == 1:
             row = expert or 0
             values = self._finite(own, row, row + 1)[0][begin : begin + shape[0]]
+            values = values - np.float32(self._offsets.get(_LAYER.sub(".{layer}.", name, 1), 0.0))
             return (_halves(values[:, None], heads)[:, 0] if heads else values)[start:stop]
         if expert is not None:
             begin = expert * shape[0]

@@ -53,12 +53,16 @@ _GPT_4 = _QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|")  # tiktoken's cl100k_base
 _LLAMA3 = _Split(_GPT_4, whole_words=True, bos=True)
 # By `tokenizer.ggml.pre`, of the models that are compiled here. Files of early 2024 do not say it.
 _SPLITS = {
-    "dbrx": _Split(_GPT_4),  # Phi-4
+    "chatglm-bpe": _Split(_GPT_4),
+    "dbrx": _Split(_GPT_4),  # Phi-4, OLMo 2
+    "exaone4": _Split(None),
+    "glm4": _Split(_GPT_4),
     "gpt-2": _Split(None),
     "gpt-4o": _Split(_GPT_4O, whole_words=True),  # gpt-oss
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
+    "minimax-m2": _Split(_GPT_4O),
     "qwen2": _Split(_QWEN, nfc=True),
     "deepseek-r1-qwen": _Split(_QWEN),
     "refact": _Split(None, digits=True),  # Granite

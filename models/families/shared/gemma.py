@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,15 @@ TINY: Mapping[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh",
     "tie_word_embeddings": True,
 }
+
+
+def of_gguf(get: Callable[[str], Any], config: Mapping[str, Any], layers_of_27b: int) -> dict[str, Any]:
+    """What GGUF files say otherwise, or not at all: llama.cpp knows the scale of attention by the number of layers."""
+    per_head = config["hidden_size"] / config["num_attention_heads"]
+    return {
+        "query_pre_attn_scalar": per_head if config["num_hidden_layers"] == layers_of_27b else config["head_dim"],
+        "final_logit_softcapping": get("final_logit_softcapping"),
+    }
 
 
 def with_norms_less_one(tensors: Mapping[roles.Role, Tensors]) -> Mapping[roles.Role, Tensors]:

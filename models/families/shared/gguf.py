@@ -1,0 +1,45 @@
+"""What several families share of how llama.cpp's converter writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...common.errors import CompileError
+
+# Norms behind attention and MLP, and one more before the MLP.
+GGUF_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+GGUF_NORMS_AROUND = {**GGUF_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
+PATTERN = "attention.sliding_window_pattern"
+_SIGMOID = 2
+
+
+def shared_expert(module: str) -> dict[str, str]:
+    """Returns the names of the tensors of an expert that every token takes."""
+    return {f"ffn_{part}_shexp": f"{module}.{part}_proj" for part in ("gate", "up", "down")}
+
+
+def windows_by_layer(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads which layers have the window, where the file says it."""
+    pattern, layers = get(PATTERN), config["num_hidden_layers"]
+    if pattern is None:
+        return {}
+    if not isinstance(pattern, list) or len(pattern) < layers:
+        raise CompileError(f"{PATTERN} is {pattern!r:.80}, expected one flag for each of {layers} layers")
+    kinds = ["sliding_attention" if slides else "full_attention" for slides in pattern[:layers]]
+    return {"layer_types": kinds}
+
+
+SIGMOID_KEYS = ("expert_gating_func", "expert_weights_norm")
+
+
+def by_sigmoids(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads how experts are chosen, which must be by sigmoids."""
+    if (function := get("expert_gating_func")) not in (None, _SIGMOID):
+        raise CompileError(f"expert_gating_func={function!r} is not supported, expected {_SIGMOID}, a sigmoid")
+    return {"norm_topk_prob": bool(get("expert_weights_norm"))}
+
+
+def not_normalised(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The shares of the chosen experts are not divided by their sum."""
+    return {"norm_topk_prob": False}
