@@ -33,7 +33,7 @@ def experts_weight(name, fmt, shape, seed=0):
 # Routing
 
 
-def routed(logits, chosen, order, normalise=False, bias=None):
+def routed(logits, chosen, order, normalise=False, bias=None, groups=None):
     """ids and shares [rows, chosen] that MoERoute gives; ids through experts that answer with their number."""
     rows, experts = logits.shape
     dtype = str(logits.dtype)
@@ -43,21 +43,29 @@ def routed(logits, chosen, order, normalise=False, bias=None):
     weights = [weight] if bias is None else [weight, WeightData("b", "float32", "dense", bias.shape, bias)]
     builder = GraphBuilder("route", dtype, weights)
     x, one = builder.input("logits", (1, rows, experts)), builder.input("one", (1, rows, 1))
-    ids, shares = builder.moe_route("route", x, chosen, order, normalise, None if bias is None else "b")
+    ids, shares = builder.moe_route("route", x, chosen, order, normalise, None if bias is None else "b", groups)
     module = load(builder, [builder.moe_linear("ids", one, ids, "w"), shares], weights)
     found, shares = run(module, logits=logits[None], one=np.ones((1, rows, 1), dtype))
     assert (found == found[..., :1]).all()
     return found[0, :, :, 0].astype(int), shares[0]
 
 
-def expected_route(logits, chosen, order, normalise=False, bias=0.0):
+def expected_route(logits, chosen, order, normalise=False, bias=0.0, groups=None):
     wide = logits.astype(np.float64)
+    scores = 1 / (1 + np.exp(-wide))
+    hidden = np.zeros(wide.shape)
+    if groups is not None:
+        best = -np.sort(-(scores + bias if order == "sigmoid" else wide).reshape(len(wide), groups[0], -1), axis=2)
+        of_group = best[:, :, :2].sum(axis=2) if order == "sigmoid" else best[:, :, 0]
+        kept = np.argsort(-of_group, axis=1, kind="stable")[:, : groups[1]]
+        hidden = np.full((len(wide), groups[0]), np.inf)
+        np.put_along_axis(hidden, kept, 0, axis=1)
+        hidden = np.repeat(hidden, wide.shape[1] // groups[0], axis=1)
     if order == "sigmoid":
-        scores = 1 / (1 + np.exp(-wide))
-        ids = np.argsort(-(scores + bias), axis=1, kind="stable")[:, :chosen]
+        ids = np.argsort(hidden - (scores + bias), axis=1, kind="stable")[:, :chosen]
         best = np.take_along_axis(scores, ids, axis=1)
         return ids, best / best.sum(axis=1, keepdims=True) if normalise else best
-    ids = np.argsort(-wide, axis=1, kind="stable")[:, :chosen]
+    ids = np.argsort(hidden - wide, axis=1, kind="stable")[:, :chosen]
     exps = np.exp(wide - wide.max(axis=1, keepdims=True))
     best = np.take_along_axis(exps, ids, axis=1)
     whole = best if normalise or order == "topk_softmax" else exps
@@ -88,6 +96,31 @@ def test_a_bias_of_the_choice_changes_no_share(dtype, normalise):
     np.testing.assert_array_equal(ids, want_ids)
     assert (want_ids != expected_route(logits, 5, "sigmoid")[0]).any(axis=1).all()
     np.testing.assert_allclose(shares, want, rtol=2e-3 if dtype == "float16" else 2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(
+    ("experts", "chosen", "groups"),
+    [(8, 3, (4, 2)), (40, 5, (5, 1)), (256, 8, (8, 4)), (6, 4, (2, 2)), (36, 3, (3, 2))],
+)
+def test_experts_of_the_best_groups_alone(experts, chosen, groups, dtype, order):
+    random = np.random.default_rng(experts)
+    logits = random.normal(0, 2, (TOKENS, experts)).astype(dtype)
+    bias = random.normal(0, 0.3, experts).astype(np.float32) if order == "sigmoid" else None
+    ids, shares = routed(logits, chosen, order, True, bias, groups)
+    want_ids, want = expected_route(logits, chosen, order, True, 0.0 if bias is None else bias, groups)
+    np.testing.assert_array_equal(ids, want_ids)
+    np.testing.assert_allclose(shares, want, rtol=2e-3 if dtype == "float16" else 2e-6, atol=1e-7)
+    if groups[1] < groups[0]:
+        assert (want_ids != expected_route(logits, chosen, order, True, 0.0 if bias is None else bias)[0]).any()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_of_equal_groups_the_lower_one_is_kept(order):
+    logits = np.array([[1, 2, 1, 2, 2, 1], [0, 0, 0, 0, 0, 0], [-1, -1, 3, 0, 0, 3]], np.float32)
+    ids, _ = routed(logits, 2, order, True, None, (3, 1))
+    assert ids.tolist() == [[1, 0], [0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -152,6 +185,30 @@ def test_an_expert_is_a_linear_with_its_matrix(fmt, tokens, own_rows):
         mine = chosen[:current] == expert
         want[:current][mine] = out.reshape(tokens, CHOSEN, -1)[:current][mine]
     assert found[0].tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("heads", [1, 6])
+@pytest.mark.parametrize("tokens", [1, 3, TOKENS, 40])
+@pytest.mark.parametrize("fmt", [*LAYOUTS])
+def test_a_head_is_a_linear_with_its_matrix(fmt, tokens, heads):
+    """Bit for bit, of a part of each row."""
+    dtype = "float32" if fmt == "linear_f32" else "float16"
+    whole, each = experts_weight("w", fmt, (heads, OUTPUTS + 8, INPUTS))
+    builder = GraphBuilder("heads", dtype, [whole])
+    row, live = builder.input("row", (1, tokens, 8 + heads * INPUTS)), builder.input("live", (1,), "int32")
+    x = builder.reshape("x", builder.slice("flat", row, 8, 8 + heads * INPUTS), (1, tokens, heads, INPUTS))
+    module = load(builder, [builder.head_linear("y", x, "w")], [whole], live)
+    rows = np.random.default_rng([tokens, heads]).standard_normal(row.shape).astype(dtype)
+    current = max(1, tokens - 2)
+    (found,) = run(module, row=rows, live=current)
+    parts = rows[0, :, 8:].reshape(tokens, heads, INPUTS)
+    for head in range(heads):
+        builder = GraphBuilder("linear", dtype, [each[head]])
+        one = builder.input("x", (1, tokens, INPUTS))
+        linear = load(builder, [builder.linear("y", one, f"w_{head}")], [each[head]])
+        (want,) = run(linear, x=np.ascontiguousarray(parts[None, :, head]))
+        assert found[0, :current, head].tobytes() == want[0, :current].tobytes()
+    assert not found[0, current:].any()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -43,6 +43,15 @@ ROUTE = {"k": 2, "order": "softmax_topk"}
         ({}, {"scores": "sigmoid"}, "has both attributes 'order' and 'scores', expected one of them"),
         ({}, {"order": None, "scores": "tanh"}, "attribute 'scores' is 'tanh', which this version does not know"),
         ({}, {"order": None}, "attribute 'order' is no string"),
+        ({}, {"groups": 3, "kept_groups": 1}, "attribute 'groups' is 3, expected equal groups of 1 or more of 8"),
+        ({}, {"groups": 8}, "attribute 'kept_groups' is missing"),
+        ({}, {"groups": 4, "kept_groups": 5}, "attribute 'kept_groups' is 5, expected 1 to the 4 groups, and 2 exp"),
+        ({}, {"groups": 8, "kept_groups": 1}, "attribute 'kept_groups' is 1, expected 1 to the 8 groups, and 2 exp"),
+        (
+            {},
+            {"order": None, "scores": "sigmoid", "groups": 8, "kept_groups": 4},
+            "attribute 'groups' is 8, expected equal groups of 2 or more of 8 experts",
+        ),
         ({"ids": (1, 4, 3)}, {}, r"'ids' is int32 \[1, 4, 3\], expected int32 \[1, 4, 2\]"),
         ({"w": (7, 32, 16)}, {}, r"weight 'w' is .*\[7, 32, 16\], expected 8 experts: so many logits choose 'ids'"),
         ({"w": (32, 16)}, {}, r"expected a weight \[E, N, K\] in a packed format"),
@@ -77,6 +86,33 @@ def test_ids_come_from_a_route_only():
         rt.load(moe_bytes(ids=0))
     with pytest.raises(HmmFormatError, match=r"'shares' is .*, expected the ids that a MoERoute makes"):
         rt.load(moe_bytes(ids=5))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": (1, 4, 48)}, r"'x' is .*expected rank 4"),
+        ({"x": (1, 4, 2, 16)}, r"'x' is .*\[1, 4, 2, 16\], the weight 'w' is .*\[3, 32, 16\]: heads and the last"),
+        ({"x": (1, 4, 3, 8)}, "heads and the last extents must agree"),
+        ({"w": (32, 16)}, r"expected a weight \[heads, N, K\] in a packed format"),
+        ({"y": (1, 4, 3, 16)}, r"'y' is .*expected float32 \[1, 4, 3, 32\]"),
+    ],
+)
+def test_heads_that_do_not_fit_their_matrices_are_refused(changes, message):
+    def graph(x=(1, 4, 3, 16), w=(3, 32, 16), y=(1, 4, 3, 32)):
+        values = [
+            hmm.Value("x", "input", "float32", x),
+            hmm.Value("w", "weight", "float32", w, "linear_f32", weight=0),
+            hmm.Value("y", "intermediate", "float32", y),
+        ]
+        size = hmm.packed_bytes("linear_f32", w, "float32")
+        weight = WeightData("w", "float32", "linear_f32", w, bytes(size))
+        return hmm.model_bytes(hmm.Graph("g", values, [hmm.Op("HeadLinear", [0, 1], [2])], [0], [2]), [weight])
+
+    rt.load(graph())
+    assert hmm.read(graph()).version == (1, 7)
+    with pytest.raises(HmmFormatError, match=message):
+        rt.load(graph(**changes))
 
 
 def test_a_linear_takes_no_experts():
@@ -115,3 +151,4 @@ def test_a_bias_of_the_choice_goes_with_sigmoids_and_fits():
 
 def test_files_with_experts_need_version_1_2():
     assert hmm.read(moe_bytes()).version == (1, 2)
+    assert hmm.read(moe_bytes(route={**ROUTE, "groups": 4, "kept_groups": 2})).version == (1, 7)

@@ -10,11 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tcim_lite.hmm import WeightEntry
-
-from ..common.profiles import DEFAULT_ACTIVATIONS
-from ..weights.quantize import QUANTIZERS
-from .elements import GraphElements
+from .linears import GraphLinears
 from .slot import Slot
 from .values import Ref
 
@@ -30,33 +26,8 @@ class Clamp:
 Gelu: TypeAlias = Literal["gelu_tanh"]  # the function of the gate in the form of SiluMul that has it for silu
 
 
-class GraphBuilder(GraphElements):
-    """Adds ops in execution order.
-
-    Args:
-        name: Of the graph.
-        tensor_dtype: float16 or float32; what flows between ops.
-        weights: The package's weight table; weights are referred to by name.
-        activations: How quantised Linears round what they read; one of `profiles.ACTIVATIONS`.
-    """
-
-    def __init__(
-        self, name: str, tensor_dtype: str, weights: Sequence[WeightEntry], activations: str = DEFAULT_ACTIVATIONS
-    ) -> None:
-        super().__init__(name, tensor_dtype, weights)
-        self._activations = activations
-
-    def linear(self, name: str, x: Ref, weight: str, bias: str | None = None) -> Ref:
-        """[.., K] -> [.., N]."""
-        operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
-        outputs, inputs = operands[1].shape
-        assert x.shape[-1] == inputs, (name, x.shape, operands[1].shape)
-        return self._op("Linear", name, operands, (*x.shape[:-1], outputs), self._rounding(weight))
-
-    def mat_mul(self, name: str, a: Ref, b: Ref) -> Ref:
-        """[B, T, K] times [1, K, N] -> [B, T, N]."""
-        assert b.shape[:2] == (1, *a.shape[2:]), (name, a.shape, b.shape)
-        return self._op("MatMul", name, [a, b], (*a.shape[:2], b.shape[2]))
+class GraphBuilder(GraphLinears):
+    """Adds ops in execution order; arguments as `GraphLinears`."""
 
     def rms_norm(self, name: str, x: Ref, weight: str, epsilon: float) -> Ref:
         """Normalises over the last axis."""
@@ -153,38 +124,6 @@ class GraphBuilder(GraphElements):
             attributes = {"function": of_gate}
         return self._op("SiluMul", name, [x], (*x.shape[:-1], x.shape[-1] // 2), attributes)
 
-    def moe_route(
-        self, name: str, logits: Ref, chosen: int, order: str, normalise: bool, bias: str | None = None
-    ) -> tuple[Ref, Ref]:
-        """[B, T, E] -> ids int32 [B, T, chosen] of the experts with the largest logits, and what each counts.
-
-        An `order` of "sigmoid" scores each expert by itself; a vector `bias` then counts in the choice alone.
-        """
-        assert bias is None or order == "sigmoid"
-        operands = [logits] + ([self.weight(bias)] if bias else [])
-        attributes: dict[str, int | float | str] = {"k": chosen, "order": order, "normalise": int(normalise)}
-        if order == "sigmoid":
-            attributes = {"k": chosen, "scores": order, "normalise": int(normalise)}
-        shape = (*logits.shape[:-1], chosen)
-        results = (
-            self._value(f"{name}_ids", "intermediate", "int32", shape),
-            self._value(name, "intermediate", self._tensor_dtype, shape),
-        )
-        self._append("MoERoute", operands, results, attributes)
-        return results
-
-    def moe_linear(self, name: str, x: Ref, ids: Ref, weight: str, bias: str | None = None) -> Ref:
-        """[B, T, K], or [B, T, k, K] with one row for each expert, -> [B, T, k, N]."""
-        operands = [x, ids, self.weight(weight)] + ([self.weight(bias)] if bias else [])
-        _, outputs, inputs = operands[2].shape
-        assert x.shape in ((*ids.shape[:2], inputs), (*ids.shape, inputs)), (name, x.shape, operands[2].shape)
-        return self._op("MoELinear", name, operands, (*ids.shape, outputs), self._rounding(weight))
-
-    def moe_combine(self, name: str, x: Ref, weights: Ref) -> Ref:
-        """[B, T, k, N] -> [B, T, N]: what a token's experts give, added up by weight."""
-        assert x.shape[:-1] == weights.shape, (name, x.shape, weights.shape)
-        return self._op("MoECombine", name, [x, weights], (*x.shape[:2], x.shape[-1]))
-
     def causal_conv(
         self, name: str, x: Ref, state: Ref, weight: str, current: Ref, new_states: Sequence[str]
     ) -> tuple[Ref, tuple[Ref, ...]]:
@@ -237,12 +176,6 @@ class GraphBuilder(GraphElements):
     def smallest(self, name: str, x: Ref) -> Ref:
         """[.., n] -> [.., 1], the smallest of the last axis."""
         return self._op("ReduceMin", name, [x], (*x.shape[:-1], 1))
-
-    def _rounding(self, weight: str) -> dict[str, int | float | str]:
-        """How an op with this weight rounds what it reads, where that is not the usual way."""
-        quantised = self._entries[weight][1].format in QUANTIZERS
-        other = quantised and self._activations != DEFAULT_ACTIVATIONS
-        return {"activations": self._activations} if other else {}
 
     def _with_state(
         self,

@@ -13,7 +13,7 @@ from .cut import Model
 _ONE_OP = {"float16": 2.0**-10, "float32": 2.0**-18}
 _CHAIN = {"float16": 4e-3, "float32": 1e-5}
 _QUANTISED_CHAIN = 4e-2
-_MATRICES = {"Linear": 1, "MoELinear": 2}  # which operand
+_MATRICES = {"Linear": 1, "MoELinear": 2, "HeadLinear": 1}  # which operand
 _VIEWS = ("Slice", "Reshape")
 
 

@@ -10,7 +10,7 @@ from .text import printable
 _LONGEST = 26  # characters of the line
 # By the class of their colour; ops that are not here compute element by element.
 _CLASSES = {
-    "product": ("Linear", "Conv", "MatMul", "MoELinear"),
+    "product": ("Linear", "Conv", "MatMul", "MoELinear", "HeadLinear"),
     "attention": ("FlashAttention", "KVcache", "Rope", "MoERoute", "MoECombine"),
     "norm": ("RMSNorm", "LayerNorm", "Softmax"),
     "window": ("MaxPool", "AveragePool", "Resample", "Resizer"),

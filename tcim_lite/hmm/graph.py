@@ -19,7 +19,7 @@ OPS = {
     "Slice": 1,
     "Reshape": 1,
     "AllGather": 1,
-    "MoERoute": 2,
+    "MoERoute": 3,
     "MoELinear": 1,
     "MoECombine": 1,
     "Sub": 2,
@@ -84,6 +84,7 @@ OPS = {
     "CausalConv": 1,
     "DeltaRule": 1,
     "GateMul": 1,
+    "HeadLinear": 1,
 }
 # By the minor version of the format that added them; older runtimes refuse them by name.
 _MINOR_OF_OP = (
@@ -94,6 +95,7 @@ _MINOR_OF_OP = (
         3,
     )
     | dict.fromkeys(["CausalConv", "DeltaRule", "GateMul"], 4)
+    | {"HeadLinear": 7}
 )
 # Attributes that raise an op's version, mostly to 2, by the minor version of the format that added them.
 _MINOR_OF_ATTRIBUTE = {
@@ -104,6 +106,8 @@ _MINOR_OF_ATTRIBUTE = {
     ("FlashAttention", "softcap"): 7,
     ("FlashAttention", "window"): 2,
     ("Linear", "activations"): 1,
+    ("MoERoute", "groups"): 7,
+    ("MoERoute", "kept_groups"): 7,
     ("MoERoute", "scores"): 4,
     ("Mul", "broadcast"): 3,
     ("Resizer", "parts"): 6,
@@ -172,7 +176,7 @@ def version_of(op: Op) -> int:
         return 4
     if op.kind == "Rope" and ("tables" in op.attributes or "rotary_dim" in op.attributes):
         return 3
-    if op.kind == "SiluMul" and "function" in op.attributes:
+    if (op.kind == "SiluMul" and "function" in op.attributes) or (op.kind == "MoERoute" and "groups" in op.attributes):
         return 3
     if any((op.kind, key, value) in _MINOR_OF_VALUE for key, value in op.attributes.items()):
         return 3

@@ -122,6 +122,34 @@ void test_layers_of_experts() {
   }
 }
 
+// As latent attention has them: a part of each head of a row, and heads of another size.
+void test_heads_of_every_number_of_rows() {
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16}) {
+    for (const int64_t rows : {1, 3, 9, 70}) {
+      for (const int64_t heads : {1, 6, 128}) {
+        GraphMaker maker(DType::Float16, uint32_t(rows + heads));
+        const uint32_t row = maker.input({1, rows, heads * 160});
+        const uint32_t x = maker.reshape(maker.slice(row, 0, heads * 128), {1, rows, heads, 128});
+        check(concat("heads ", name_of(format), " ", rows, " rows, ", heads, " heads"), maker,
+              {maker.head_linear(x, 72, format)}, kSums);
+      }
+    }
+  }
+}
+
+// Only experts of some groups: the largest logit of a group decides, which is the same number on both.
+void test_groups_of_experts() {
+  for (const int64_t rows : {1, 9, 300}) {
+    for (const int64_t groups : {2, 5, 40}) {
+      GraphMaker maker(DType::Float16, uint32_t(rows + groups));
+      const uint32_t x = maker.input({1, rows, 192}), logits = maker.input({1, rows, 80});
+      const auto [ids, shares] = maker.moe_route(logits, 2, "softmax_topk", rows == 9, groups, 1);
+      const uint32_t wide = maker.moe_linear(x, ids, 80, 64, WeightFormat::LinearF16);
+      check(concat("groups ", groups, ", ", rows, " rows"), maker, {shares, wide}, kSums);
+    }
+  }
+}
+
 // Tokens whose experts differ and whose are the same, few and many; ties of equal logits are frequent in fp16.
 void test_experts_of_every_number_of_rows() {
   for (const WeightFormat format :
@@ -155,6 +183,8 @@ void test_experts_of_every_number_of_rows() {
 
 int main() {
   if (!has_gpu()) return kSkipped;
+  test_heads_of_every_number_of_rows();
+  test_groups_of_experts();
   test_experts_of_every_number_of_rows();
   for (const char* chain : {"off", "on"}) {  // one launch for each step, then one for all of a token's
     std::cout << "one launch: " << chain << "\n";

@@ -61,7 +61,8 @@ class GraphMaker {
     return op(OpKind::SiluMul, {x}, out, {{"alpha", alpha}, {"limit", limit}});
   }
   // ids and shares.
-  std::pair<uint32_t, uint32_t> moe_route(uint32_t logits, int64_t chosen, const std::string& order, bool normalise) {
+  std::pair<uint32_t, uint32_t> moe_route(uint32_t logits, int64_t chosen, const std::string& order, bool normalise,
+                                          int64_t groups = 1, int64_t kept = 1) {
     Shape out = shape(logits);
     out.back() = chosen;
     const uint32_t ids = value(ValueKind::Intermediate, DType::Int32, out);
@@ -70,7 +71,17 @@ class GraphMaker {
                           {logits},
                           {ids, shares},
                           {{"k", chosen}, {"order", order}, {"normalise", int64_t{normalise}}}});
+    if (groups > 1) {
+      graph_.ops.back().attributes.emplace_back("groups", groups);
+      graph_.ops.back().attributes.emplace_back("kept_groups", kept);
+    }
     return {ids, shares};
+  }
+  uint32_t head_linear(uint32_t x, int64_t outputs, WeightFormat format) {
+    const int64_t blocks = (outputs + kBlockOutputs - 1) / kBlockOutputs, heads = shape(x)[2], inputs = shape(x).back();
+    const uint32_t weight = packed(format, heads * blocks * kBlockOutputs, inputs);
+    graph_.values[weight].shape = {heads, outputs, inputs};
+    return op(OpKind::HeadLinear, {x, weight}, {shape(x)[0], shape(x)[1], heads, outputs});
   }
   uint32_t moe_linear(uint32_t x, uint32_t ids, int64_t experts, int64_t outputs, WeightFormat format,
                       bool with_bias = false) {

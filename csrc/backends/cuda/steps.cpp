@@ -149,6 +149,8 @@ void StepLauncher::launch_step(const MoERouteSpec& spec) {
   args.normalise = spec.normalise;
   args.sigmoid = spec.sigmoid;
   args.bias = static_cast<const float*>(memory_.weight(spec.bias_id));
+  args.groups = int(spec.groups);
+  args.kept_groups = int(spec.kept_groups);
   args.live = memory_.live(spec.logits);
   args.refused = memory_.refusal(spec.weights);
   launch_route(spec.elem, args, stream_);
@@ -158,7 +160,7 @@ void StepLauncher::launch_step(const MoELinearSpec& spec) {
   const LinearSpec& linear = spec.linear;
   ExpertsArgs args{};
   args.linear = linear_args(linear);
-  args.ids = reinterpret_cast<const int*>(memory_.at(spec.ids.value));
+  args.ids = spec.in_order ? nullptr : reinterpret_cast<const int*>(memory_.at(spec.ids.value));
   args.expert_bytes = placed_bytes(linear.format, linear.outputs, linear.inputs);
   args.experts = int(spec.experts);
   args.chosen = int(spec.chosen);

@@ -24,16 +24,6 @@ void check_concat(const OpCheck& op) {
   op.expect(op.output(0), first.dtype, shape);
 }
 
-// Rows that need not be computed may be read where they are read as rows: so are those of the result then.
-Operand read_part(PlanBuilder& plan, const Op& op, size_t input, bool as_rows) {
-  const uint32_t id = op.inputs[input];
-  const Rows rows = plan.values.rows(id);
-  if (!as_rows || !rows.limited || rows.stride != rows.cols) return read_operand(plan, op, input);
-  plan.values.reads(id, plan.next_step());
-  plan.values.follows(op.outputs[0], id);
-  return {rows.value, false};
-}
-
 void plan_concat(PlanBuilder& plan, const Op& op) {
   MoveSpec step = new_move(plan, op);
   const size_t axis = size_t(op.attribute("axis", int64_t{0}));
@@ -45,8 +35,7 @@ void plan_concat(PlanBuilder& plan, const Op& op) {
       plan.joins() == Joins::Products && outer == 1 && step.bytes == elem_bytes(plan.values.elem(op.outputs[0]));
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const Shape& shape = plan.value(op.inputs[i]).shape;
-    step.boxes.push_back(
-        box(read_part(plan, op, i, axis == 2 && shape.size() == 3), shape, strides_of(shape), strides));
+    step.boxes.push_back(box(read_rows(plan, op, i, axis >= 2), shape, strides_of(shape), strides));
     step.boxes.back().y_offset = offset;
     if (of_parts && plan.value(op.inputs[i]).kind != ValueKind::Weight)
       plan.values.place_within(op.inputs[i], op.outputs[0], offset);

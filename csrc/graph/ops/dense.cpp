@@ -145,6 +145,15 @@ uint32_t read_elements(PlanBuilder& plan, const Op& op, size_t input, uint32_t y
   return rows.value;
 }
 
+Operand read_rows(PlanBuilder& plan, const Op& op, size_t input, bool as_rows) {
+  const uint32_t id = op.inputs[input];
+  const Rows rows = plan.values.rows(id);
+  if (!as_rows || !rows.limited || rows.stride != rows.cols) return read_operand(plan, op, input);
+  plan.values.reads(id, plan.next_step());
+  plan.values.follows(op.outputs[0], id);
+  return {rows.value, false};
+}
+
 bool is_narrow_weight(const PlanBuilder& plan, uint32_t value) {
   return plan.numerics() == Numerics::Float && plan.value(value).kind == ValueKind::Weight &&
          plan.value(value).dtype == DType::Float16;

@@ -40,6 +40,9 @@ uint32_t read_dense(PlanBuilder& plan, const Op& op, size_t input);
 // Likewise for an op each of whose results `y` is of the element there: an operand with live rows is read whole, and y
 // has live rows too. What the op makes of the others is nobody's.
 uint32_t read_elements(PlanBuilder& plan, const Op& op, size_t input, uint32_t y);
+// Likewise of an op that moves rows as they are, of any number of columns: what it makes of an operand with live rows
+// has live rows too, if `as_rows`; otherwise as read_operand().
+Operand read_rows(PlanBuilder& plan, const Op& op, size_t input, bool as_rows);
 // Whether a value is a float16 weight where TCIM_LITE_NUMERICS=float widens activations.
 bool is_narrow_weight(const PlanBuilder& plan, uint32_t value);
 // Refuses a narrow weight.

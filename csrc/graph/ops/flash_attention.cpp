@@ -131,6 +131,7 @@ void cost_flash_attention(const Graph& graph, const Op& op, OpCost& cost) {
   for (size_t i = 1; i + per_slot <= op.inputs.size(); i += per_slot) {
     CacheReads& slot = cost.caches.emplace_back();
     for (const size_t cache : {i, i + 1}) {
+      if (cache > i && op.inputs[cache] == op.inputs[i]) continue;  // the same rows are keys and values
       const Value& value = graph.values[op.inputs[cache]];
       slot.row_bytes += uint64_t(num_elements(value.shape) / value.shape[2] * size_of(value.dtype));
     }

@@ -8,15 +8,30 @@ namespace {
 
 constexpr int64_t kMostChosen = 64, kMostExperts = 4096;  // far above any real model; a row's choice is in registers
 
+constexpr std::string_view kGroups = "groups", kKeptGroups = "kept_groups";
+
+void check_groups(const OpCheck& op, int64_t experts, int64_t chosen) {
+  if (!op.has_attribute(kGroups) && !op.has_attribute(kKeptGroups)) return;
+  const int64_t groups = op.whole_number(kGroups), kept = op.whole_number(kKeptGroups);
+  const int64_t fewest = op.has_attribute("scores") ? 2 : 1;  // a group counts its two best
+  if (groups < 1 || experts % groups != 0 || experts / groups < fewest)
+    op.refuse("attribute 'groups' is ", groups, ", expected equal groups of ", fewest, " or more of ", experts,
+              " experts");
+  if (kept < 1 || kept > groups || kept * (experts / groups) < chosen)
+    op.refuse("attribute 'kept_groups' is ", kept, ", expected 1 to the ", groups, " groups, and ", chosen,
+              " experts in them");
+}
+
 void check_moe_route(const OpCheck& op) {
   op.arity(1, 2, 2);
-  op.attributes({"k", "order", "scores", "normalise"});
+  op.attributes({"k", "order", "scores", "normalise", kGroups, kKeptGroups});
   const Value& logits = op.input(0);
   const DType dtype = op.tensor(logits);
   op.rank(logits, 3);
   const int64_t chosen = op.whole_number("k"), experts = logits.shape[2];
   if (chosen < 1 || chosen > experts)
     op.refuse("attribute 'k' is ", chosen, ", expected 1 to the ", experts, " experts of '", logits.name, "'");
+  check_groups(op, experts, chosen);
   if (op.has_attribute("scores")) {
     op.text_in("scores", {"sigmoid"});
     if (op.has_attribute("order")) op.refuse("has both attributes 'order' and 'scores', expected one of them");
@@ -43,6 +58,8 @@ void plan_moe_route(PlanBuilder& plan, const Op& op) {
   step.softmax_first = !step.sigmoid && std::get<std::string>(*op.find("order")) == "softmax_topk";
   if (op.inputs.size() > 1) step.bias_id = op.inputs[1];
   step.normalise = op.attribute("normalise", int64_t{0}) != 0;
+  step.groups = op.attribute(kGroups, int64_t{1});
+  step.kept_groups = op.attribute(kKeptGroups, step.groups);
   if (step.chosen > kMostChosen || step.experts > kMostExperts)
     fail(ErrorCode::Unsupported, "MoERoute: ", step.chosen, " of ", step.experts, " experts; backends take at most ",
          kMostChosen, " of ", kMostExperts);
@@ -56,11 +73,14 @@ void plan_moe_route(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition MoERoute = {
     "logits [B, T, E] T, bias [E] float32 (optional, with scores) {k: int, order: \"softmax_topk\" or "
-    "\"topk_softmax\", or instead scores: \"sigmoid\"; normalise: 0 or 1, default 0} -> ids [B, T, k] int32, weights "
-    "[B, T, k] T",
+    "\"topk_softmax\", or instead scores: \"sigmoid\"; normalise: 0 or 1, default 0; groups, kept_groups: int, both or "
+    "neither} -> ids [B, T, k] int32, weights [B, T, k] T",
     "the k largest logits, the largest first, of equal ones the lower id, and what each counts: its softmax over all "
     "experts, divided by the sum of the k where normalised, or its softmax over the k. With scores, the k largest of "
-    "sigmoid(logit) + bias, and each counts sigmoid(logit), divided by the sum of the k where normalised",
+    "sigmoid(logit) + bias, and each counts sigmoid(logit), divided by the sum of the k where normalised. With groups, "
+    "equal runs of experts, only those of the "
+    "`kept_groups` best are chosen: of a group counts its largest logit, or with scores the sum of its two largest "
+    "sigmoid(logit) + bias; of equal groups the lower one",
     Cut::None, check_moe_route, plan_moe_route};
 
 }  // namespace tcim_lite::ops

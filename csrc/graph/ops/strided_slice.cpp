@@ -27,13 +27,16 @@ void plan_strided_slice(PlanBuilder& plan, const Op& op) {
   MoveSpec step = new_move(plan, op);
   std::vector<int64_t> strides = strides_of(plan.value(op.inputs[0]).shape);
   const std::vector<int64_t> starts = numbers_of(op, "starts"), steps = numbers_of(op, "steps");
+  const Shape& shape = plan.value(op.outputs[0]).shape;
   int64_t offset = 0;
+  bool as_rows = shape.size() > 2;  // all of them, in their order
+  for (size_t axis = 0; axis < 2 && as_rows; ++axis) as_rows = shape[axis] == plan.value(op.inputs[0]).shape[axis];
+  for (size_t axis = 0; axis < 2 && as_rows; ++axis) as_rows = shape[axis] == 1 || steps[axis] == 1;
   for (size_t axis = 0; axis < strides.size(); ++axis) {
     offset += starts[axis] * strides[axis];
     strides[axis] *= steps[axis];
   }
-  const Shape& shape = plan.value(op.outputs[0]).shape;
-  step.boxes = {box(read_operand(plan, op, 0), shape, strides, strides_of(shape))};
+  step.boxes = {box(read_rows(plan, op, 0, as_rows), shape, strides, strides_of(shape))};
   step.boxes[0].x_offset = offset;
   append_dense(plan, op, std::move(step));
 }

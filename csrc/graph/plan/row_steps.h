@@ -55,17 +55,19 @@ struct MoERouteSpec {
   Rows ids;          // [rows, chosen] int32
   Rows weights;      // [rows, chosen]
   int64_t experts = 0, chosen = 0;
-  bool softmax_first = true;    // over all experts; otherwise over the chosen ones
-  bool normalise = false;       // divide by the sum of the chosen ones
-  bool sigmoid = false;         // of each logit instead of a softmax
-  uint32_t bias_id = kNoValue;  // [experts] float32, added to the sigmoids for the choice alone
+  bool softmax_first = true;            // over all experts; otherwise over the chosen ones
+  bool normalise = false;               // divide by the sum of the chosen ones
+  bool sigmoid = false;                 // of each logit instead of a softmax
+  uint32_t bias_id = kNoValue;          // [experts] float32, added to the sigmoids for the choice alone
+  int64_t groups = 1, kept_groups = 1;  // experts of the best groups alone are chosen
 };
 
 // As `linear`, with the matrix and the bias of the expert that a row chose: packed [experts * outputs, inputs] and
 // [experts, outputs].
 struct MoELinearSpec {
-  LinearSpec linear;  // x [rows, inputs], or one of its own for each expert: [rows, chosen * inputs]; y likewise
-  Rows ids;           // [rows, chosen] int32, each below `experts`
+  LinearSpec linear;      // x [rows, inputs], or one of its own for each expert: [rows, chosen * inputs]; y likewise
+  Rows ids;               // [rows, chosen] int32, each below `experts`
+  bool in_order = false;  // instead of ids: part i of a row takes matrix i, HeadLinear
   int64_t experts = 0, chosen = 0;
 
   bool x_per_expert() const { return linear.x.cols != linear.inputs; }

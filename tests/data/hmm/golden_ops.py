@@ -187,6 +187,24 @@ def moe_graph() -> Graph:
     return Graph("moe", values, ops, [0], [11])
 
 
+def groups_graph() -> Graph:
+    """Heads with a matrix each, and experts of the better of two groups."""
+    values = [
+        Value("x", "input", "float16", [1, 4, 2, 64]),
+        Value("heads", "weight", "uint8", [2, 4, 64], "linear_w8", weight=0),
+        Value("y", "intermediate", "float16", [1, 4, 2, 4]),
+        Value("logits", "intermediate", "float16", [1, 4, 8]),
+        Value("ids", "intermediate", "int32", [1, 4, 2]),
+        Value("shares", "intermediate", "float16", [1, 4, 2]),
+    ]
+    ops = [
+        Op("HeadLinear", [0, 1], [2]),
+        Op("Reshape", [2], [3]),
+        Op("MoERoute", [3], [4, 5], {"k": 2, "scores": "sigmoid", "normalise": 0, "groups": 2, "kept_groups": 1}),
+    ]
+    return Graph("groups", values, ops, [0], [5])
+
+
 def moe_data() -> list[WeightData]:
     return [
         WeightData(value.name, value.dtype, value.format, value.shape, pattern(size, value.weight))

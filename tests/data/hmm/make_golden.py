@@ -22,6 +22,7 @@ from golden_graphs import (
 )
 from golden_ops import (
     computed_rope_graph,
+    groups_graph,
     linear_attention_data,
     linear_attention_graph,
     moe_data,
@@ -86,6 +87,10 @@ def make(folder: Path) -> None:
     colours = WeightData("colours", "float32", "dense", (3, 6), np.arange(18, dtype=np.float32))
     write_model(folder / "resizer.hmm", resizer_graph(), [colours], producer=_PRODUCER)
     write_model(folder / "moe.hmm", moe_graph(), moe_data(), producer=_PRODUCER)
+    heads = WeightData(
+        "heads", "uint8", "linear_w8", (2, 4, 64), pattern(packed_bytes("linear_w8", (2, 4, 64), "uint8"), 5)
+    )
+    write_model(folder / "groups.hmm", groups_graph(), [heads], producer=_PRODUCER)
     path = folder / "linear_attention.hmm"
     write_model(path, linear_attention_graph(), linear_attention_data(), producer=_PRODUCER)
     write_model(folder / "hidden_exponent.hmm", hidden_exponent_graph(), [weight], producer=_PRODUCER)

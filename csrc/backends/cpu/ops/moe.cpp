@@ -31,14 +31,17 @@ void MoERouteStep::run(const RunContext& context) const {
 void MoERouteStep::route(const RunContext& context, int64_t row, float* scratch) const {
   const KernelTable& kernels = context.kernels;
   float *const logit = scratch, *const share = scratch + experts;
+  auto* const kept = reinterpret_cast<int32_t*>(share + experts + groups);  // by group: whether its experts take part
   const std::byte* const source = context.at(logits.value) + row * logits.stride * elem_bytes(elem);
   kernels.widen[elem]({source, logit, 1, experts, experts, experts, 1.0f});
   if (sigmoid) score(context, logit, share);
+  if (kept_groups < groups) keep_groups(logit, share + experts, kept);
 
   // Insertion into the best so far: an expert passes only smaller ones, so of equal ones the lower id stays ahead.
   auto* const id = reinterpret_cast<int32_t*>(context.at(ids.value)) + row * ids.stride;
   int64_t found = 0;
   for (int64_t expert = 0; expert < experts; ++expert) {
+    if (kept_groups < groups && kept[expert / (experts / groups)] == 0) continue;
     if (found == chosen && !is_larger(logit[expert], logit[id[found - 1]])) continue;
     int64_t place = found < chosen ? found++ : found - 1;
     for (; place > 0 && is_larger(logit[expert], logit[id[place - 1]]); --place) id[place] = id[place - 1];
@@ -79,6 +82,30 @@ void MoERouteStep::score(const RunContext& context, float* logit, float* share) 
   for (int64_t expert = 0; expert < experts; ++expert) {
     share[expert] = 1.0f / (1.0f + share[expert]);
     logit[expert] = bias == nullptr ? share[expert] : share[expert] + bias[expert];
+  }
+}
+
+// By what experts are chosen by: of a group counts the largest, of sigmoids the sum of the two largest.
+void MoERouteStep::keep_groups(const float* logit, float* best, int32_t* kept) const {
+  const int64_t size = experts / groups;
+  for (int64_t group = 0; group < groups; ++group) {
+    const float* const own = logit + group * size;
+    int64_t first = 0, second = -1;
+    for (int64_t i = 1; i < size; ++i) {
+      if (is_larger(own[i], own[first])) {
+        second = first;
+        first = i;
+      } else if (second < 0 || is_larger(own[i], own[second])) {
+        second = i;
+      }
+    }
+    best[group] = sigmoid ? own[first] + own[second] : own[first];
+  }
+  for (int64_t group = 0; group < groups; ++group) {
+    int64_t before = 0;
+    for (int64_t other = 0; other < groups; ++other)
+      before += other < group ? !is_larger(best[group], best[other]) : is_larger(best[other], best[group]);
+    kept[group] = before < kept_groups ? 1 : 0;
   }
 }
 
@@ -138,9 +165,10 @@ void MoELinearStep::run(const RunContext& context) const {
 MoELinearStep::Grouped MoELinearStep::group(const RunContext& context, int64_t tokens) const {
   const int64_t pairs = tokens * chosen;
   Grouped grouped(context.shared_scratch, linear.x.rows * chosen);
-  const auto* id = reinterpret_cast<const int32_t*>(context.at(ids.value));  // dense: a MoERoute made them
+  const auto* id = in_order ? nullptr : reinterpret_cast<const int32_t*>(context.at(ids.value));  // dense
+  const auto expert_of = [&](int64_t pair) { return id == nullptr ? pair % chosen : id[pair]; };
   for (int64_t expert = 0; expert < experts; ++expert) grouped.expert[expert] = {int32_t(expert), 0, 0};
-  for (int64_t pair = 0; pair < pairs; ++pair) ++grouped.expert[id[pair]].count;
+  for (int64_t pair = 0; pair < pairs; ++pair) ++grouped.expert[expert_of(pair)].count;
   int32_t place = 0;
   for (int64_t expert = 0; expert < experts; ++expert) {
     grouped.expert[expert].first = place;
@@ -149,7 +177,7 @@ MoELinearStep::Grouped MoELinearStep::group(const RunContext& context, int64_t t
     grouped.expert[expert].count = 0;
   }
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    Grouped::Expert& expert = grouped.expert[id[pair]];
+    Grouped::Expert& expert = grouped.expert[expert_of(pair)];
     grouped.place_of[pair] = expert.first + expert.count++;
     grouped.pair_at[grouped.place_of[pair]] = int32_t(pair);
   }

@@ -15,11 +15,12 @@ struct MoERouteStep final : Step, MoERouteSpec {
   const float* bias;  // [experts]
 
   void run(const RunContext& context) const override;
-  int64_t member_bytes() const override { return experts * 8; }
+  int64_t member_bytes() const override { return experts * 8 + groups * 8; }
 
  private:
   void route(const RunContext& context, int64_t row, float* scratch) const;
   void score(const RunContext& context, float* logit, float* share) const;
+  void keep_groups(const float* logit, float* best, int32_t* kept) const;
 };
 
 struct MoELinearStep final : Step, MoELinearSpec {

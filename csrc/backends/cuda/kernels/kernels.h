@@ -188,7 +188,7 @@ void launch_linear_stream(WeightFormat format, const LinearArgs& args, cudaStrea
 // A Linear whose matrix each row chooses: y of a row is that of each of its experts side by side.
 struct ExpertsArgs {
   LinearArgs linear;     // rows are tokens; the first expert's weights and bias
-  const int* ids;        // [rows, chosen], each below `experts`
+  const int* ids;        // [rows, chosen], each below `experts`; null: part i of a row takes matrix i
   int64_t expert_bytes;  // from one expert's weights to the next, as repacked
   int experts, chosen;
   bool own_rows;  // a row of x has one part for each expert
@@ -211,6 +211,7 @@ struct RouteArgs {
   bool softmax_first, normalise;
   bool sigmoid;       // instead of a softmax
   const float* bias;  // [experts], added to the sigmoids for the choice; null: none
+  int groups, kept_groups;
   const int* live;
   const int* refused;
 };

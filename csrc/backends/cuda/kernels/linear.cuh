@@ -36,6 +36,10 @@ __device__ __forceinline__ bool is_refused(const LinearArgs& args) {
   return args.refused != nullptr && *args.refused != 0;
 }
 
+__device__ __forceinline__ int expert_of(const ExpertsArgs& args, int pair) {
+  return args.ids == nullptr ? pair % args.chosen : args.ids[pair];
+}
+
 // A token and one of its experts, as the one row of a Linear.
 template <typename T>
 __device__ __forceinline__ LinearArgs pair_of(const ExpertsArgs& experts, int pair, int id) {

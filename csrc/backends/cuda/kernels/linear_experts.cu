@@ -35,7 +35,7 @@ __global__ void sort_kernel(ExpertsArgs args, Scratch scratch) {
   for (int expert = threadIdx.x; expert < args.experts; expert += blockDim.x) counts[expert] = 0;
   __syncthreads();
   for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
-    if (unsigned(args.ids[pair]) < unsigned(args.experts)) atomicAdd(&counts[args.ids[pair]], 1);
+    if (const int id = expert_of(args, pair); unsigned(id) < unsigned(args.experts)) atomicAdd(&counts[id], 1);
   }
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -52,7 +52,8 @@ __global__ void sort_kernel(ExpertsArgs args, Scratch scratch) {
   }
   __syncthreads();
   for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
-    if (unsigned(args.ids[pair]) < unsigned(args.experts)) scratch.pairs[atomicAdd(&counts[args.ids[pair]], 1)] = pair;
+    if (const int id = expert_of(args, pair); unsigned(id) < unsigned(args.experts))
+      scratch.pairs[atomicAdd(&counts[id], 1)] = pair;
   }
 }
 

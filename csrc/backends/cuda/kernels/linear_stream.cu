@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads) stream_experts_kernel(ExpertsArgs ex
   wait_for_inputs();
   const int pair = blockIdx.y;
   if (pair / experts.chosen >= live_rows(experts.linear)) return;
-  stream_tiles<Format, Blocks, true>(pair_of<__half>(experts, pair, experts.ids[pair]), pass);
+  stream_tiles<Format, Blocks, true>(pair_of<__half>(experts, pair, expert_of(experts, pair)), pass);
 }
 
 template <WeightFormat Format>

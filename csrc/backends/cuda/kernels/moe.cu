@@ -27,11 +27,36 @@ __device__ __forceinline__ uint64_t warp_max(uint64_t v) {
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
+// One warp: of a group counts the largest of what experts are chosen by, of sigmoids the sum of the two largest.
+__device__ void keep_groups(const RouteArgs& args, const float* logit, float* of_group, int* kept) {
+  const int lane = threadIdx.x, size = args.experts / args.groups;
+  for (int group = lane; group < args.groups; group += 32) {
+    uint64_t first = 0, second = 0;
+    for (int i = 0; i < size; ++i) {
+      const uint64_t key = rank_key(logit[group * size + i], i);
+      second = key > first ? first : key > second ? key : second;
+      first = key > first ? key : first;
+    }
+    const auto at = [&](uint64_t key) { return logit[group * size + int(0xffffffffu - uint32_t(key))]; };
+    of_group[group] = args.sigmoid ? at(first) + at(second) : at(first);
+  }
+  __syncwarp();
+  for (int group = lane; group < args.groups; group += 32) {
+    const uint64_t own = rank_key(of_group[group], group);
+    int before = 0;
+    for (int other = 0; other < args.groups; ++other) before += rank_key(of_group[other], other) > own;
+    kept[group] = before < args.kept_groups;
+  }
+  __syncwarp();
+}
+
 // A warp for each row.
 template <typename T>
 __global__ void route_kernel(RouteArgs args) {
   extern __shared__ float logit[];  // [experts], or what they are chosen by; then the chosen ones' shares
   float* const share = logit + args.experts;
+  float* const of_group = share + args.chosen;                       // [groups]: what counts of each
+  int* const kept = reinterpret_cast<int*>(of_group + args.groups);  // [groups]: whether its experts take part
   wait_for_inputs();
   launch_next();
   const int row = blockIdx.x, lane = threadIdx.x;
@@ -42,6 +67,10 @@ __global__ void route_kernel(RouteArgs args) {
     logit[expert] = args.sigmoid ? sigmoid(own) + bias : own;
   }
   __syncwarp();
+  const bool has_groups = args.kept_groups < args.groups;
+  const int group_size = args.experts / args.groups;
+  if (has_groups) keep_groups(args, logit, of_group, kept);
+  const auto takes_part = [&](int expert) { return !has_groups || kept[expert / group_size] != 0; };
 
   int* const ids = args.ids + int64_t(row) * args.chosen;
   uint64_t last = ~uint64_t{0};
@@ -49,6 +78,7 @@ __global__ void route_kernel(RouteArgs args) {
   for (int rank = 0; rank < args.chosen; ++rank) {
     uint64_t best = 0;
     for (int expert = lane; expert < args.experts; expert += 32) {
+      if (!takes_part(expert)) continue;
       const uint64_t key = rank_key(logit[expert], expert);
       if (key < last && key > best) best = key;
     }
@@ -93,7 +123,7 @@ __global__ void experts_kernel(ExpertsArgs args) {
     if (threadIdx.x == 0) count = 0;
     __syncthreads();
     for (int pair = begin + int(threadIdx.x); pair < min(begin + kWindow, pairs); pair += int(blockDim.x)) {
-      if (args.ids[pair] == expert) mine[atomicAdd(&count, 1)] = pair;
+      if (expert_of(args, pair) == expert) mine[atomicAdd(&count, 1)] = pair;
     }
     __syncthreads();
     for (int first = 0; works && first < count; first += kRows) {
@@ -152,7 +182,7 @@ void launch_experts_any(Elem elem, WeightFormat format, const ExpertsArgs& args,
 
 void launch_route(Elem elem, const RouteArgs& args, cudaStream_t stream) {
   const dim3 grid(unsigned(args.rows)), block(32);
-  const size_t shared = size_t(args.experts + args.chosen) * 4;
+  const size_t shared = size_t(args.experts + args.chosen + 2 * args.groups) * 4;
   if (elem == kF16) launch(route_kernel<__half>, grid, block, shared, stream, args);
   if (elem == kF32) launch(route_kernel<float>, grid, block, shared, stream, args);
 }
