@@ -144,7 +144,8 @@ def token_bytes(config: ModelConfig, quant: str) -> int:
             continue
         *experts, outputs, inputs = spec.shape
         each = -(-outputs // 16) * LAYOUTS[spec.format].block_bytes(inputs)
-        total += each * (chosen if experts else 1)
+        every = math.prod(experts)  # of heads all are read
+        total += each * (chosen if experts and spec.role.cut != "matrices" else every)
     return round(total)
 
 

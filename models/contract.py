@@ -34,6 +34,7 @@ class Port:
         "linear_mask",
         "k_cache",
         "v_cache",
+        "latent_cache",
         "conv_state",
         "recurrent_state",
         "condition",

@@ -29,14 +29,18 @@ class Tensors:
         transform: `plain` is one tensor; `stack` puts tensors one under the other; `alternate` takes two, or the halves
             of one, in turns of 16 rows, each padded with zeros to a multiple of 16; `by_heads` stacks tensors of which
             the first has several parts head by head, such as a head's rows and then those of its gate; `in_pairs`
-            stacks those of q, k and v, where heads of q and k turn in pairs of neighbours; `tied` is the embedding
-            where the config ties the two, and otherwise the tensor named.
+            stacks those of q, k and v, where heads of q and k turn in pairs of neighbours; `keys_of_heads` and
+            `values_of_heads` are a matrix for each head, of a tensor with rows for the keys of a head and then for its
+            values, those of keys transposed; `tied` is the embedding where the config ties the two, and otherwise the
+            tensor named.
         names: Of the tensors; `{layer}` stands for the layer's number, `{expert}` for the expert's.
         offset: Added to a vector.
         function: Of the numbers of a vector, before that.
     """
 
-    transform: Literal["plain", "stack", "alternate", "by_heads", "in_pairs", "tied"]
+    transform: Literal[
+        "plain", "stack", "alternate", "by_heads", "in_pairs", "keys_of_heads", "values_of_heads", "tied"
+    ]
     names: tuple[str, ...]
     offset: float = 0.0
     function: Function = "same"
@@ -134,6 +138,7 @@ class Family:
         classes: Reads from a whole config into how many classes the head of this model sorts tokens; None for one that
             names the next token.
         classifier: The entry of `architectures` of files with such a head, where it is another.
+        other_types: Values of `model_type` in files of the same class that models have under names of their own.
         saved_as: The entry that transformers writes, where its class is that of another family; `model_type` decides.
         hidden_after: Reads from a whole config behind how many layers the hidden states are that graphs also return;
             None for none.
@@ -170,6 +175,7 @@ class Family:
     sound: SoundEncoder | None = None
     classes: Callable[[Mapping[str, Any]], int | None] = _no_number
     classifier: str = ""
+    other_types: tuple[str, ...] = ()
     saved_as: str = ""
     hidden_after: Callable[[Mapping[str, Any]], int | None] = _no_number
     assistant: Family | None = None
@@ -183,7 +189,7 @@ class Family:
     def is_of(self, raw: Mapping[str, Any]) -> bool:
         """Whether a parsed `config.json` names this family: by `architectures`, or by `model_type` where that is not
         there; both must fit."""
-        names, types = [self.architecture], [None, self.model_type]
+        names, types = [self.architecture], [None, self.model_type, *self.other_types]
         if self.text_architecture:
             names.append(self.text_architecture)
             types.append(f"{self.model_type}_text")

@@ -16,7 +16,7 @@ from tcim_lite.bench.cost import cost_of, slot_count, weight_bytes
 from tcim_lite.bench.network import operations as network_operations
 from tcim_lite.cli import main
 from tcim_lite.errors import UnsupportedError
-from tcim_lite.models.blocks import Attention
+from tcim_lite.models.blocks import Attention, LatentAttention
 from tcim_lite.models.families import FAMILIES, read_config
 
 ROOT = Path(__file__).parent.parent
@@ -170,12 +170,14 @@ def test_the_table_of_models_counts_what_a_package_reads(tmp_path, family):
     assert module.token_bytes(read, "w4a8h0_ssfp") == weight_bytes(decode)
     # The first token reads its own row of every cache, keys and values in float16, and nothing else of the slot.
     row = 2 * read.num_kv_heads * read.head_dim * 2
-    attentions = [
-        block for layer in range(read.num_layers) for block in read.blocks(layer) if isinstance(block, Attention)
-    ]
+    blocks = [block for layer in range(read.num_layers) for block in read.blocks(layer)]
+    attentions = [block for block in blocks if isinstance(block, Attention)]
+    latents = [block for block in blocks if isinstance(block, LatentAttention)]  # one row of each, which is both
     # And, where layers with a window take a mask, all of its columns.
     masked = sum(block.window is not None for block in attentions) if read.family.contract.local_mask else 0
-    assert cost_of(decode, 0).read_bytes == weight_bytes(decode) + len(attentions) * row + masked * 16 * 2
+    assert cost_of(decode, 0).read_bytes == weight_bytes(decode) + len(attentions) * row + masked * 16 * 2 + sum(
+        2 * (block.latent + read.head_dim) for block in latents
+    )
 
 
 @pytest.mark.parametrize("quant", ["w8a8h1_sefp", "float16"])

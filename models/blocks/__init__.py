@@ -5,12 +5,26 @@ from typing import TypeAlias
 from .attention import Attention
 from .deepstack import Deepstack
 from .delta_net import DeltaNet
+from .latent_attention import LatentAttention
 from .layer_scale import LayerScale
 from .mlp import Mlp
 from .mlp_and_experts import MlpAndExperts
 from .moe import Moe
 from .per_layer import PerLayerInput
 
-Block: TypeAlias = Attention | Deepstack | DeltaNet | LayerScale | Mlp | MlpAndExperts | Moe | PerLayerInput
+Block: TypeAlias = (
+    Attention | Deepstack | DeltaNet | LatentAttention | LayerScale | Mlp | MlpAndExperts | Moe | PerLayerInput
+)
 
-__all__ = ["Attention", "Block", "Deepstack", "DeltaNet", "LayerScale", "Mlp", "MlpAndExperts", "Moe", "PerLayerInput"]
+__all__ = [
+    "Attention",
+    "Block",
+    "Deepstack",
+    "DeltaNet",
+    "LatentAttention",
+    "LayerScale",
+    "Mlp",
+    "MlpAndExperts",
+    "Moe",
+    "PerLayerInput",
+]

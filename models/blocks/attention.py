@@ -14,7 +14,7 @@ from .conditioned import lower_norm, lower_residual, norm_weights
 from .part import GraphPart
 from .weights import Weight
 
-_MAX_SHARING = 256  # query heads of a KV head in the kernels
+MAX_SHARING = 256  # query heads of a KV head in the kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +89,10 @@ class Attention:
         """Yields its weights in the order of use."""
         hidden, head_dim = config.hidden_size, self.head_dim or config.head_dim
         heads, kv_heads = self.heads or config.num_heads, self.kv_heads or config.num_kv_heads
-        if heads // kv_heads > _MAX_SHARING:
+        if heads // kv_heads > MAX_SHARING:
             raise CompileError(
                 f"config.json: {heads} query heads over {kv_heads} KV heads are not supported, expected at most "
-                f"{_MAX_SHARING} for each KV head"
+                f"{MAX_SHARING} for each KV head"
             )
         q_rows, kv_rows = heads * head_dim, kv_heads * head_dim
         # A checkpoint may have the query heads of a KV head, its k and its v together.

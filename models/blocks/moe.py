@@ -25,6 +25,8 @@ class Moe:
         order: Whether the softmax is over all experts, before the choice, or over the chosen ones; `sigmoid` is that of
             each expert instead, to which a bias is added for the choice.
         normalise: The chosen experts' shares are divided by their sum.
+        groups: How many groups of experts there are, and of how many of them those of a token come; None without.
+        choice_bias: Of `sigmoid`: there is that bias.
         scale: Of the sum of the chosen experts.
         shared_gate: What the shared expert gives is multiplied by the sigmoid of a gate.
         bias: The router and all projections have biases.
@@ -33,10 +35,17 @@ class Moe:
 
     order: Literal["softmax_topk", "topk_softmax", "sigmoid"]
     normalise: bool = False
+    groups: tuple[int, int] | None = None
+    choice_bias: bool = True
     scale: float = 1.0
     shared_gate: bool = True
     bias: bool = False
     clamp: Clamp | None = None
+
+    @property
+    def has_choice_bias(self) -> bool:
+        """Whether a bias counts in the choice alone."""
+        return self.order == "sigmoid" and self.choice_bias
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
@@ -53,7 +62,7 @@ class Moe:
             yield Weight(roles.SHARED_DOWN, (hidden,), experts.shared, experts.padded_shared)
             if self.shared_gate:
                 yield Weight(roles.SHARED_GATE, (1,), hidden)
-        if self.order == "sigmoid":
+        if self.has_choice_bias:
             yield Weight(roles.ROUTER_CHOICE, (experts.count,))
         if self.bias:
             yield Weight(roles.ROUTER_BIAS, (experts.count,))
@@ -67,8 +76,10 @@ class Moe:
         here = f"layers.{layer}.moe"
         normed = part.norm_of_hidden(f"{here}.norm", x, roles.MLP_NORM, layer)
         logits = part.linear(f"{here}.router", normed, roles.ROUTER, layer, roles.ROUTER_BIAS if self.bias else None)
-        choice = part.weight(roles.ROUTER_CHOICE, layer) if self.order == "sigmoid" else None
-        ids, shares = builder.moe_route(f"{here}.route", logits, experts.chosen, self.order, self.normalise, choice)
+        choice = part.weight(roles.ROUTER_CHOICE, layer) if self.has_choice_bias else None
+        ids, shares = builder.moe_route(
+            f"{here}.route", logits, experts.chosen, self.order, self.normalise, choice, self.groups
+        )
 
         def linear(name: str, x: Ref, role: roles.Role, bias: roles.Role) -> Ref:
             vectors = part.weight(bias, layer) if self.bias else None

@@ -23,6 +23,8 @@ _IN_HEAD_FORMAT = (
     roles.SHARED_GATE,
     roles.OUT_GATE,
     roles.DELTA_GATES,
+    roles.KEY_HEADS,
+    roles.VALUE_HEADS,
     roles.MTP_JOIN,
     roles.TEXT_UP,
     roles.TEXT_DOWN,
@@ -57,7 +59,7 @@ def specs_of(
         named = (source.of(layer, expert) for expert in experts)
         names = tied if tied and source.transform == "tied" else tuple(itertools.chain(*named))
         merge: Merge = "stack"
-        if source.transform in ("alternate", "by_heads", "in_pairs"):
+        if source.transform in ("alternate", "by_heads", "in_pairs", "keys_of_heads", "values_of_heads"):
             merge = source.transform
         if weight.inputs is None:
             specs.append(_vector_spec(weight, source, layer, names, merge))
@@ -85,6 +87,7 @@ def _vector_spec(
         turned=weight.turned,
         head_parts=weight.head_parts,
         multiple=weight.multiple,
+        pairs=weight.pairs,
     )
 
 
@@ -101,13 +104,14 @@ def _linear_spec(
     inputs = weight.padded_inputs or weight.inputs
     shape = (merged_length(weight.outputs, merge, weight.multiple), inputs)
     outputs = weight.outputs if len(source.names) > 1 else (sum(weight.outputs),)
+    shapes = tuple((rows, weight.inputs) for rows in outputs) if weight.whole is None else (weight.whole,)
     spec = LinearSpec(
         role=weight.role,
         layer=layer,
         format=profile.head_format if weight.role in _IN_HEAD_FORMAT else profile.body_format,
         shape=shape if weight.experts is None else (weight.experts, *shape),
         tensors=names,
-        tensor_shapes=tuple((rows, weight.inputs) for rows in outputs) * (weight.experts or 1),
+        tensor_shapes=shapes * (weight.experts or 1),
         merge=merge,
         sections=weight.sections or weight.outputs,
         head_parts=weight.head_parts,
@@ -115,6 +119,7 @@ def _linear_spec(
         scale=weight.scale,
         multiple=weight.multiple,
         factors=factors,
+        pairs=weight.pairs,
     )
     if is_quantized(spec.format) and inputs % GROUP:
         raise CompileError(

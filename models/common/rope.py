@@ -135,21 +135,29 @@ def _number(scaling: Mapping[str, Any], key: str, default: float | None = None) 
     return value
 
 
+def _mscale(scale: float, weight: float = 1) -> float:
+    return 1.0 if scale <= 1 else 0.1 * weight * math.log(scale) + 1.0
+
+
+def score_growth(scaling: Mapping[str, Any]) -> float:
+    """Returns what DeepSeek's models multiply the scale of scores by, where RoPE is for longer contexts."""
+    if scaling.get("rope_type", "default") == "default" or not scaling.get("mscale_all_dim"):
+        return 1.0
+    return _mscale(_number(scaling, "factor"), _number(scaling, "mscale_all_dim")) ** 2
+
+
 def _yarn(
     head_dim: int, theta: float, scaling: Mapping[str, Any], original: int, max_position_embeddings: int
 ) -> tuple[NDArray[np.float32], float]:
     factor = _number(scaling, "factor", max_position_embeddings / original)
 
-    def mscale(scale: float, weight: float = 1) -> float:
-        return 1.0 if scale <= 1 else 0.1 * weight * math.log(scale) + 1.0
-
     if scaling.get("attention_factor") is not None:
         attention_factor = _number(scaling, "attention_factor")
     elif scaling.get("mscale") and scaling.get("mscale_all_dim"):
         top, bottom = _number(scaling, "mscale"), _number(scaling, "mscale_all_dim")
-        attention_factor = mscale(factor, top) / mscale(factor, bottom)
+        attention_factor = _mscale(factor, top) / _mscale(factor, bottom)
     else:
-        attention_factor = mscale(factor)
+        attention_factor = _mscale(factor)
 
     def correction(rotations: float) -> float:
         return (head_dim * math.log(original / (rotations * 2 * math.pi))) / (2 * math.log(theta))

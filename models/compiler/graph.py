@@ -86,7 +86,8 @@ def split_of(part: Graph) -> Split:
     def axis(id_: int) -> int:
         value = part.values[id_]
         carried = value.role is not None and is_carried_role(value.role.name)
-        return 1 if value.kind == "state" or carried else WHOLE
+        own_heads = value.kind == "state" and (value.role is None or value.role.name != "latent_cache")
+        return 1 if own_heads or carried else WHOLE
 
     return Split([axis(id_) for id_ in part.inputs], [axis(id_) for id_ in part.outputs])
 

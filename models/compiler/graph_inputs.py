@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tcim_lite.hmm import Role
 
-from ..blocks import Attention, Deepstack, DeltaNet
+from ..blocks import Attention, Deepstack, DeltaNet, LatentAttention
 from ..blocks.part import LowRankInputs
 from ..blocks.shards import Shard
 from ..contract import Contract, Port
@@ -45,13 +45,13 @@ def mask_columns(config: ModelConfig, tokens: int, context: int) -> tuple[int, i
     return local, context
 
 
-def cached_layers(config: ModelConfig, layers: range) -> dict[int, Attention]:
+def cached_layers(config: ModelConfig, layers: range) -> dict[int, Attention | LatentAttention]:
     """Returns the attention of layers with caches."""
     return {
         layer: block
         for layer in layers
         for block in config.blocks(layer)
-        if isinstance(block, Attention) and block.has_cache
+        if isinstance(block, Attention | LatentAttention) and block.has_cache
     }
 
 
@@ -141,7 +141,7 @@ class GraphInputs:
             layer_inputs=layer_inputs,
             axes=axes,
             deepstack=deepstack,
-            keys=tuple(ref for (role, _), ref in caches.items() if role == "k_cache"),
+            keys=tuple(ref for (role, _), ref in caches.items() if role in ("k_cache", "latent_cache")),
             values=tuple(ref for (role, _), ref in caches.items() if role == "v_cache"),
             linear_mask=linear_mask,
             carried=carried.add(self.builder),

@@ -20,8 +20,9 @@ from ..common.errors import CompileError
 from ..common.package import link_or_copy
 from ..common.progress import Progress
 from ..weights.matrix import ArrayMatrix
+from ..weights.merging import merged
 from ..weights.pack_stream import to_fp16
-from ..weights.spec import LinearSpec, VectorSpec, merged
+from ..weights.spec import LinearSpec, VectorSpec
 
 _PORT = "lora_bundle_pipelined_te"  # how programs know these inputs
 

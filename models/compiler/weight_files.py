@@ -252,6 +252,12 @@ def _add_linear(
     if model.uses_whole_weights or spec.role.cut is None:
         entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, packed))
     for shard in model.shards:
+        if spec.role.cut == "matrices":
+            own = shard.even(spec.shape[0])
+            part = packed.reshape(spec.shape[0], -1)[own.start : own.stop]
+            name, shape = shard.weight_name(spec.role, spec.layer), (len(own), *spec.shape[1:])
+            entries.append(writer.add(name, spec.dtype, spec.format, shape, part))
+            continue
         if (rows := shard.rows(spec.role, spec.sections)) is None:
             continue
         *experts, outputs, inputs = spec.shape

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..blocks import Attention, Block
-from ..common.config_keys import Key, Only
+from ..common.config_keys import Key
 from ..common.config_rules import Windows, max_window_layers, sliding_layers, windows_in
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from . import glm4_moe
-from .shared.dense import CONTRACT, KEYS, TINY, all_heads
+from .shared.deepseek_experts import EXPERT_TENSORS, GGUF_KEYS, experts_of, mlp_or_experts
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
 from .shared.gguf import SIGMOID_KEYS, by_sigmoids, shared_expert
 
 
@@ -27,7 +27,7 @@ def _windows(raw: Mapping[str, Any], layers: int) -> Windows:
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     bias = config.flags["attention_bias"]
     attention = Attention(qk_norm=True, qkv_bias=bias, out_bias=bias, window=config.windows[layer])
-    return attention, glm4_moe.mlp_or_experts(config, layer < config.flags["first_k_dense_replace"])
+    return attention, mlp_or_experts(config, layer < config.flags["first_k_dense_replace"])
 
 
 FAMILY = Family(
@@ -49,12 +49,12 @@ FAMILY = Family(
         Key("routed_scaling_factor", "number", absent=1.0),
         Key("norm_topk_prob", "flag", absent=False),
         Key("first_k_dense_replace", "count", absent=0),
-        Only("n_group", 1),
-        Only("topk_group", 1),
+        Key("n_group", absent=1),
+        Key("topk_group", absent=1),
     ),
     window=_windows,
     layer=_layer,
-    tensors=glm4_moe.FAMILY.tensors,
+    tensors={**TENSORS, **EXPERT_TENSORS},
     contract=CONTRACT,
     gguf=Gguf(
         arch="dots1",
@@ -62,11 +62,11 @@ FAMILY = Family(
             "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
             **shared_expert("mlp.shared_experts"),
         },
-        keys=glm4_moe.GGUF_KEYS,
+        keys=GGUF_KEYS,
         also=SIGMOID_KEYS,
         derived=by_sigmoids,
     ),
-    experts=glm4_moe.experts,
+    experts=experts_of,
     tiny={
         **TINY,
         "rms_norm_eps": 1e-6,

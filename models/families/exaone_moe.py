@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block
-from ..common.config_keys import Key, Only
+from ..common.config_keys import Key
 from ..common.config_rules import dense_layers
-from ..family import Family
+from ..family import Family, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
-from . import exaone4, glm4_moe
-from .shared.dense import CONTRACT, KEYS, TINY
-
-_TENSORS = glm4_moe.FAMILY.tensors
+from . import exaone4
+from .shared.deepseek_experts import EXPERT_TENSORS, experts_of, mlp_or_experts
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 
 
 def _mlps(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -32,11 +30,11 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     window = config.windows[layer]
     rotated = config.flags["sliding_window"] is None or window is not None
     attention = Attention(qk_norm=True, window=window, rotated=rotated)
-    return attention, glm4_moe.mlp_or_experts(config, config.flags["mlp_layer_types"][layer] == "dense")
+    return attention, mlp_or_experts(config, config.flags["mlp_layer_types"][layer] == "dense")
 
 
 def _experts(values: Mapping[str, Any]) -> Experts:
-    return glm4_moe.experts(
+    return experts_of(
         {**values, "n_routed_experts": values["num_experts"], "n_shared_experts": values["num_shared_experts"]}
     )
 
@@ -63,16 +61,15 @@ FAMILY = Family(
         Key("moe_intermediate_size", absent=1024),
         Key("routed_scaling_factor", "number", absent=2.5),
         Key("norm_topk_prob", "flag", absent=True),
-        Only("n_group", 1),
-        Only("topk_group", 1),
+        Key("n_group", absent=1),
+        Key("topk_group", absent=1),
     ),
     window=exaone4.windows,
     layer=_layer,
     tensors={
-        **_TENSORS,
-        roles.ROUTER_CHOICE: replace(
-            _TENSORS[roles.ROUTER_CHOICE], names=("model.layers.{layer}.mlp.e_score_correction_bias",)
-        ),
+        **TENSORS,
+        **EXPERT_TENSORS,
+        roles.ROUTER_CHOICE: plain("model.layers.{layer}.mlp.e_score_correction_bias"),
     },
     contract=CONTRACT,
     experts=_experts,

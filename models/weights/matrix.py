@@ -107,6 +107,17 @@ class Rows:
         return self._inner.read(self._start + start, self._start + stop)
 
 
+class Transposed:
+    """The transposed of a matrix that is small enough to be read whole."""
+
+    def __init__(self, inner: Matrix) -> None:
+        self.shape = (inner.shape[1], inner.shape[0])
+        self._inner = inner
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return np.ascontiguousarray(self._inner.read(0, self.shape[1])[:, start:stop].T)
+
+
 class PairsApart:
     """Heads that turn in pairs of neighbours, as kernels want them: first elements of pairs, second ones, the rest."""
 

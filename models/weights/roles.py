@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Cut = Literal["heads", "hidden", "inner", "inner_alone", "expert_inner", "vocab"]
+Cut = Literal["heads", "matrices", "hidden", "inner", "inner_alone", "expert_inner", "vocab"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Role:
         kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors, `taps` those of a convolution, [taps, N],
             `factors` a vector in the dtype of the graphs' tensors, `least` and `most` such ones of bounds.
         cut: Outputs that several devices share out: those of heads, of the hidden size, of the intermediate size with
-            a gate beside it or alone, of the experts' intermediate size, or of the vocabulary. None: every device has
-            the whole weight.
+            a gate beside it or alone, of the experts' intermediate size, or of the vocabulary; or `matrices`, one for
+            each head. None: every device has the whole weight.
     """
 
     id: str
@@ -50,6 +50,16 @@ OUT_GATE = Role("out_gate", "layers.{layer}.self_attn.out_gate.weight", "linear"
 SINKS = Role("sinks", "layers.{layer}.self_attn.sinks", "bias", "heads")
 Q_NORM = Role("q_norm", "layers.{layer}.self_attn.q_norm.weight", "norm")
 K_NORM = Role("k_norm", "layers.{layer}.self_attn.k_norm.weight", "norm")
+# Of latent attention: to the latent that q is made of, q, and to that of keys and values with the key that turns beside
+# it; then of each head what makes the query of the latent, and the value of what attention makes of latents.
+QUERY_LATENT, QUERY_LATENT_BIAS = pair("query_latent", "layers.{layer}.self_attn.query_latent")
+QUERY_LATENT_NORM = Role("query_latent_norm", "layers.{layer}.self_attn.query_latent_norm.weight", "norm")
+QUERIES = Role("queries", "layers.{layer}.self_attn.queries.weight", "linear", "heads")
+DIRECT_QUERIES = Role("direct_queries", QUERIES.name, "linear", "heads")  # of hidden states, without such a latent
+LATENT, LATENT_BIAS = pair("latent", "layers.{layer}.self_attn.latent")
+LATENT_NORM = Role("latent_norm", "layers.{layer}.self_attn.latent_norm.weight", "norm")
+KEY_HEADS = Role("key_heads", "layers.{layer}.self_attn.key_heads.weight", "linear", "matrices")
+VALUE_HEADS = Role("value_heads", "layers.{layer}.self_attn.value_heads.weight", "linear", "matrices")
 ATTENTION_OUT, ATTENTION_OUT_BIAS = pair("attention_out", "layers.{layer}.self_attn.o_proj", "hidden")
 ATTENTION_OUT_NORM = Role("attention_out_norm", "layers.{layer}.self_attn.out_norm.weight", "norm")
 MLP_NORM = Role("mlp_norm", "layers.{layer}.post_attention_layernorm.weight", "norm")

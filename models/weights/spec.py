@@ -17,21 +17,17 @@ from ..checkpoints.checkpoint import CodeStore, TensorStore
 from ..checkpoints.four_bit import FourBitCheckpoint
 from ..checkpoints.quantized.store import DecodedTensors
 from .matrix import (
-    Alternating,
     CodeMatrix,
     Matrix,
-    PairsApart,
     RandomMatrix,
-    Rows,
     Scaled,
-    Stacked,
     TensorMatrix,
-    ZeroPadded,
 )
+from .merging import merged
 from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import DTYPES, is_quantized
 from .roles import SINKS, Role
-from .vectors import FUNCTIONS, Function, Merge, in_order, merged_length, merged_vector, padded
+from .vectors import FUNCTIONS, Function, Merge, in_order, merged_length, merged_vector
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,9 +44,12 @@ class LinearSpec:
         merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros;
             of one tensor, its halves. `by_heads` stacks them too, but the first has several parts head by head: the
             first part of all heads comes first, then the other tensors, then the other parts. `in_pairs` stacks them
-            too; heads of all but the last turn in pairs of neighbours, which kernels want apart.
+            too; heads of all but the last turn in pairs of neighbours, which kernels want apart. `keys_of_heads` and
+            `values_of_heads` are a part of the rows of one tensor, that of each head, the former transposed.
         sections: Rows of what devices share out by heads, side by side.
-        head_parts: For `by_heads`: rows of each part of a head.
+        head_parts: For `by_heads` and matrices of heads: rows of each part of a head.
+        pairs: For `by_heads`: the last part of a head turns in pairs of neighbours.
+        head: Number of the head, of the matrix of one.
         turned: For `in_pairs`: rows of a head, and how many of them turn.
         scale: What every number is multiplied by.
         factors: Of experts: the tensor with what each is multiplied by, too; empty without one.
@@ -73,6 +72,8 @@ class LinearSpec:
     scale: float = 1.0
     multiple: int = 1
     factors: str = ""
+    pairs: bool = False
+    head: int = 0
 
     @property
     def name(self) -> str:
@@ -89,11 +90,10 @@ class LinearSpec:
             yield self
             return
         each = len(self.tensors) // self.shape[0]
-        for first in range(0, len(self.tensors), each):
+        for head, first in enumerate(range(0, len(self.tensors), each)):
             part = slice(first, first + each)
-            yield replace(
-                self, shape=self.shape[1:], tensors=self.tensors[part], tensor_shapes=self.tensor_shapes[part]
-            )
+            tensors, shapes = self.tensors[part], self.tensor_shapes[part]
+            yield replace(self, shape=self.shape[1:], tensors=tensors, tensor_shapes=shapes, head=head)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,6 +118,7 @@ class VectorSpec:
     multiple: int = 1
     turned: tuple[int, int] = (0, 0)
     head_parts: tuple[int, ...] = ()
+    pairs: bool = False
 
     @property
     def name(self) -> str:
@@ -136,32 +137,6 @@ class VectorSpec:
         """Of all `tensors`."""
         lengths = self.lengths * (self.experts or 1)
         return tuple((length,) if self.taps is None else (length, 1, self.taps) for length in lengths)
-
-
-def merged(spec: LinearSpec, parts: Sequence[Matrix]) -> Matrix:
-    """Returns the matrix of a weight, of those of its tensors."""
-    inputs = parts[0].shape[1] if spec.shape[1] == math.prod(spec.tensor_shapes[0][1:]) else spec.shape[1]
-    if spec.merge == "alternate":
-        if len(parts) == 1:
-            half = parts[0].shape[0] // 2
-            parts = [Rows(parts[0], 0, half), Rows(parts[0], half, 2 * half)]
-        rows = padded(parts[0].shape[0], spec.merge, spec.multiple)
-        first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
-        return Alternating(first, second)
-    if spec.merge == "in_pairs":
-        parts = [*(PairsApart(part, *spec.turned) for part in parts[:-1]), parts[-1]]
-    if spec.merge == "by_heads":
-        packed, *others = parts
-        ends = list(itertools.accumulate(spec.head_parts))
-        each = [
-            Rows(packed, head + end - size, head + end)
-            for end, size in zip(ends, spec.head_parts, strict=True)
-            for head in range(0, packed.shape[0], ends[-1])
-        ]
-        heads = packed.shape[0] // ends[-1]
-        parts = [*each[:heads], *others, *each[heads:]]
-    stacked = parts[0] if len(parts) == 1 else Stacked(parts)
-    return stacked if stacked.shape == (spec.shape[0], inputs) else ZeroPadded(stacked, (spec.shape[0], inputs))
 
 
 class TensorSource(Protocol):
@@ -205,10 +180,10 @@ class CheckpointTensors:
         parts = [FUNCTIONS[spec.function](self._checkpoint.read(name)) for name in spec.tensors]
         if spec.taps is not None:
             return np.ascontiguousarray(np.concatenate(parts).reshape(-1, spec.taps).T)
-        parts = in_order(parts, spec.merge, spec.turned, spec.head_parts)
+        parts = in_order(parts, spec.merge, spec.turned, spec.head_parts, spec.pairs)
         each = len(spec.lengths)
-        merged = [merged_vector(parts[at : at + each], spec.merge, spec.multiple) for at in range(0, len(parts), each)]
-        return (np.stack(merged).reshape(spec.shape) + np.float32(spec.offset)) * np.float32(spec.scale)
+        vectors = [merged_vector(parts[at : at + each], spec.merge, spec.multiple) for at in range(0, len(parts), each)]
+        return (np.stack(vectors).reshape(spec.shape) + np.float32(spec.offset)) * np.float32(spec.scale)
 
     def packed(
         self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
@@ -229,7 +204,8 @@ class CheckpointTensors:
     def _coded(self, spec: LinearSpec) -> CodeStore | None:
         """The checkpoint, where the codes of all tensors of a weight go into the package as they are."""
         store = self._checkpoint
-        if spec.format != "linear_w4" or spec.factors or not isinstance(store, (FourBitCheckpoint, DecodedTensors)):
+        changed = spec.factors or spec.merge == "keys_of_heads"
+        if spec.format != "linear_w4" or changed or not isinstance(store, (FourBitCheckpoint, DecodedTensors)):
             return None
         return store if all(store.has_codes(name) for name in spec.tensors) else None
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .matrix import pairs_apart
 from .packing import BLOCK
 
-Merge: TypeAlias = Literal["stack", "alternate", "by_heads", "in_pairs"]
+Merge: TypeAlias = Literal["stack", "alternate", "by_heads", "in_pairs", "keys_of_heads", "values_of_heads"]
 Function: TypeAlias = Literal["same", "minus_exp", "softplus"]
 Vector: TypeAlias = NDArray[np.float32]
 
@@ -42,13 +42,18 @@ def merged_vector(parts: Sequence[Vector], merge: Merge, multiple: int) -> Vecto
     return np.stack([part.reshape(-1, BLOCK) for part in whole], axis=1).reshape(-1)
 
 
-def in_order(parts: Sequence[Vector], merge: Merge, turned: tuple[int, int], head_parts: Sequence[int]) -> list[Vector]:
+def in_order(
+    parts: Sequence[Vector], merge: Merge, turned: tuple[int, int], head_parts: Sequence[int], pairs: bool = False
+) -> list[Vector]:
     """Returns tensors whose elements are in the order of the rows of a matrix that is merged so."""
     if merge == "in_pairs":
         order = pairs_apart(*turned)
         return [*(part.reshape(-1, len(order))[:, order].reshape(-1) for part in parts[:-1]), parts[-1]]
     if merge == "by_heads":
         heads = parts[0].reshape(-1, sum(head_parts))
-        first, *others = (part.reshape(-1) for part in np.split(heads, np.cumsum(head_parts)[:-1], axis=1))
+        by_part = np.split(heads, np.cumsum(head_parts)[:-1], axis=1)
+        if pairs:
+            by_part[-1] = by_part[-1][:, pairs_apart(head_parts[-1], head_parts[-1])]
+        first, *others = (part.reshape(-1) for part in by_part)
         return [np.concatenate((first, *parts[1:], *others))]
     return list(parts)

@@ -111,7 +111,7 @@ def _check_role(value: Value, role: Role, error: Callable[[str], Exception], lab
     numbers = [number for number in (role.layer, role.slot) if number is not None]
     if not role.name or any(not 0 <= number < 1 << 31 for number in numbers):
         raise error(f"{label}: '{value.name}' has {_describe(role)}; expected a name, and numbers from 0 on or -1")
-    if role.name in ("k_cache", "v_cache"):
+    if role.name in ("k_cache", "v_cache", "latent_cache"):
         fits, expected = value.kind == "state" and role.layer is not None, "a state of some layer"
     elif role.name in ("valid_length", "current_length", "head_number"):
         fits, expected = (value.kind, value.dtype, value.shape) == ("input", "int32", (1,)), "an input int32 [1]"

@@ -67,8 +67,8 @@ def test_a_batch_slot_does_not_depend_on_its_neighbours_or_its_index(tiny_packag
         suffix = f"_batch_{slot}" if slot else ""
         single.prefill(prompts[which])
         for layer in range(2):
-            for kv in "kv":
-                name = f"model_layers_{layer}_self_attn_{kv}cache_input"
+            for port in FAMILIES[family].contract.per_layer:
+                name = port.name.format(layer=layer)
                 assert name + suffix in names
                 batched.set_input(name + suffix, single.prefill_module.get_dev_input(name).numpy())
         batched.set_input(f"valid_length{suffix}", np.array([len(prompts[which])], np.int32))

@@ -45,6 +45,9 @@ def _drawn(config: str, seed: int) -> Tensors:
     for layer in range(read.num_layers):
         for block in read.blocks(layer):
             for weight in block.weights(read):
+                if weight.whole is not None:  # of all heads
+                    add(weight.role, layer, weight.whole[:1], weight.whole[1])
+                    continue
                 for expert in [None] if weight.experts is None else range(weight.experts):
                     add(weight.role, layer, weight.outputs, weight.inputs, expert)
     add(roles.FINAL_NORM, None, (read.hidden_size,), None)

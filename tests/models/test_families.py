@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,22 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("llama", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; Llama is compiled with 'silu' only"),
         ("llama", {"mlp_bias": "yes"}, "mlp_bias must be true or false"),
         ("mistral", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported"),
-        ("glm4_moe", {"n_group": 8}, "n_group=8 is not supported; GLM-4 MoE is compiled with 1 only"),
+        ("glm4_moe", {"n_group": 3}, "n_group=3 and topk_group=1 do not fit 8 experts of which 2 are chosen"),
+        ("deepseek_v3", {"n_group": 8}, "n_group=8 and topk_group=2 do not fit .* equal groups of 2 or more"),
+        ("deepseek_v3", {"topk_group": 5}, "n_group=4 and topk_group=5 do not fit"),
+        (
+            "deepseek_v3",
+            {"scoring_func": "softmax"},
+            "scoring_func='softmax' is not supported; DeepSeek-V3",
+        ),
+        ("deepseek_v3", {"topk_method": "greedy"}, "topk_method='greedy' is not supported"),
+        ("deepseek_v3", {"num_key_value_heads": 3}, "num_key_value_heads=3 with latent attention, expected 6"),
+        ("deepseek_v3", {"q_lora_rank": -1}, "q_lora_rank must be a positive integer, got -1"),
+        ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method='noaux_tc' is not supported, expected greedy or"),
+        ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob=True is not supported"),
+        ("deepseek_v2", {"num_experts_per_tok": 5}, "do not fit 8 experts of which 5 are chosen"),
+        ("glm4_moe_lite", {"mlp_layer_types": ["dense"]}, "mlp_layer_types must name 2 layers dense or sparse"),
+        ("minicpm3", {"scale_depth": 0}, "scale_depth must be a positive number"),
         ("ministral3", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported; Ministral 3"),
         ("mistral", {"sliding_window": 0}, "sliding_window must be a positive integer, got 0"),
         ("qwen2", {"use_mrope": True}, "use_mrope=True"),
@@ -82,7 +98,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("hunyuan_v1_moe", {"moe_topk": []}, r"moe_topk must be the same for all layers, got \[\]"),
         ("hunyuan_v1_moe", {"num_experts": [0, 0]}, "each of num_experts must be a positive integer, got 0"),
         ("exaone_moe", {"mlp_layer_types": ["dense"]}, r"mlp_layer_types must name 2 MLPs, dense or sparse, got \["),
-        ("dots1", {"topk_group": 2}, "topk_group=2 is not supported; dots.llm1 is compiled with 1 only"),
+        ("dots1", {"topk_group": 2}, "n_group=1 and topk_group=2 do not fit 8 experts of which 2 are chosen"),
         ("arcee", {"hidden_act": "silu"}, "hidden_act='silu' is not supported; Arcee is compiled with 'relu2' only"),
         (
             "starcoder2",
@@ -130,6 +146,23 @@ def test_a_part_of_a_checkpoint_names_the_whole(model_type: str, architecture: s
 def test_biases_of_internlm3_are_on_q_k_v_or_on_all_other_linears(qkv: bool, others: bool) -> None:
     attention, mlp = read_config({**FAMILIES["internlm3"].tiny_config, "qkv_bias": qkv, "bias": others}).blocks(0)
     assert (attention.qkv_bias, attention.out_bias, mlp.bias) == (qkv, others, others)
+
+
+def test_yarn_for_longer_contexts_changes_the_scale_of_latent_attention() -> None:
+    config = FAMILIES["deepseek_v3"].tiny_config
+    yarn = {"type": "yarn", "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+
+    def scale(**changes: Any) -> float:
+        return read_config({**config, "rope_scaling": {**yarn, **changes}}).blocks(0)[0].scale
+
+    assert scale() == pytest.approx((0.1 * math.log(40) + 1) ** 2 / 96**0.5, rel=1e-12)
+    assert scale(mscale_all_dim=0) == read_config(config).blocks(0)[0].scale == 96**-0.5
+    with pytest.raises(CompileError, match="needs a positive 'mscale_all_dim', got 'x'"):
+        scale(mscale_all_dim="x")
+
+
+def test_kimi_k2_is_a_deepseek_v3() -> None:
+    assert read_config({**FAMILIES["deepseek_v3"].tiny_config, "model_type": "kimi_k2"}).family.title == "DeepSeek-V3"
 
 
 def test_the_window_of_old_mistral_files_is_4096() -> None:

@@ -1,0 +1,91 @@
+"""Latent attention as DeepSeek's files have it: config keys, checkpoint tensors, graph inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...blocks import LatentAttention
+from ...common.config_keys import Key, Only
+from ...common.errors import CompileError
+from ...common.rope import score_growth
+from ...family import Tensors, plain
+from ...model_config import ModelConfig
+from ...weights import roles
+from .dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
+
+_ATTENTION = "model.layers.{layer}.self_attn"
+
+
+def latent_keys(
+    latent: int = 512, query_latent: int = 1536, unturned: int = 128, turns: int = 64, values: int = 128
+) -> tuple[Key | Only, ...]:
+    """Those of dense decoders, and the sizes of a head, with these defaults; a file may say null for a direct q."""
+    return (
+        *KEYS,
+        Key("num_key_value_heads", absent=all_heads, null=all_heads),
+        Key("kv_lora_rank", absent=latent),
+        Key("q_lora_rank", "count", absent=query_latent, null=0),
+        Key("qk_nope_head_dim", absent=unturned),
+        Key("qk_rope_head_dim", absent=turns),
+        Key("v_head_dim", absent=values),
+        Key("attention_bias", "flag", absent=False),
+    )
+
+
+IN_PAIRS = Key("rope_interleave", "flag", absent=True, null=False)
+
+
+def latent_sizes(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A head's elements that turn are all that tables and `ModelConfig` know of its size, whatever `head_dim` is."""
+    heads, kv_heads, turns = values["num_attention_heads"], values["num_key_value_heads"], values["qk_rope_head_dim"]
+    if kv_heads != heads:
+        raise CompileError(
+            f"config.json: num_key_value_heads={kv_heads} with latent attention, expected {heads}, num_attention_heads"
+        )
+    return {"head_dim": turns, "rotary_dim": turns}
+
+
+def latent_attention(config: ModelConfig, *, in_pairs: bool) -> LatentAttention:
+    """Returns the block of a layer."""
+    flags = config.flags
+    size = flags["qk_nope_head_dim"] + flags["qk_rope_head_dim"]
+    return LatentAttention(
+        latent=flags["kv_lora_rank"],
+        unturned=flags["qk_nope_head_dim"],
+        values=flags["v_head_dim"],
+        query_latent=flags["q_lora_rank"] or None,
+        bias=flags["attention_bias"],
+        scale=score_growth(config.rope_scaling) * size**-0.5,
+        in_pairs=in_pairs,
+    )
+
+
+LATENT_TENSORS: Mapping[roles.Role, Tensors] = {
+    **TENSORS,
+    roles.QUERY_LATENT: plain(f"{_ATTENTION}.q_a_proj.weight"),
+    roles.QUERY_LATENT_BIAS: plain(f"{_ATTENTION}.q_a_proj.bias"),
+    roles.QUERY_LATENT_NORM: plain(f"{_ATTENTION}.q_a_layernorm.weight"),
+    roles.QUERIES: Tensors("by_heads", (f"{_ATTENTION}.q_b_proj.weight",)),
+    roles.DIRECT_QUERIES: Tensors("by_heads", (f"{_ATTENTION}.q_proj.weight",)),
+    roles.LATENT: Tensors("by_heads", (f"{_ATTENTION}.kv_a_proj_with_mqa.weight",)),
+    roles.LATENT_BIAS: Tensors("by_heads", (f"{_ATTENTION}.kv_a_proj_with_mqa.bias",)),
+    roles.LATENT_NORM: plain(f"{_ATTENTION}.kv_a_layernorm.weight"),
+    roles.KEY_HEADS: Tensors("keys_of_heads", (f"{_ATTENTION}.kv_b_proj.weight",)),
+    roles.VALUE_HEADS: Tensors("values_of_heads", (f"{_ATTENTION}.kv_b_proj.weight",)),
+}
+
+
+# One cache for each layer, with the names that others have for their keys.
+LATENT_CONTRACT = replace(CONTRACT, per_layer=(replace(CONTRACT.per_layer[0], role="latent_cache"),))
+
+LATENT_TINY: Mapping[str, Any] = {
+    **TINY,
+    "num_key_value_heads": TINY["num_attention_heads"],
+    "kv_lora_rank": 128,
+    "q_lora_rank": 64,
+    "qk_nope_head_dim": 64,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 64,
+}
