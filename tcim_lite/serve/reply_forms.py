@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import channels, turns
+from . import channels, marked_calls, turns
 from .channels import ChannelParts, has_channels
+from .marked_calls import MarkedParts, has_marks
 from .reply_parts import ReplyParts, Splitter
 from .turns import TurnParts, has_turns
 
@@ -15,6 +16,8 @@ def end_tags(prompt: str) -> tuple[str, ...] | None:
     """Tokens that end the reply to a prompt, which has special tokens in its text; None for a reply without them."""
     if has_channels(prompt):
         return channels.END_REPLY
+    if has_marks(prompt):
+        return marked_calls.END_REPLY
     return turns.END_REPLY if has_turns(prompt) else None
 
 
@@ -32,4 +35,6 @@ def parts_of(
         return ChannelParts(prompt, tools)
     if has_turns(prompt):
         return TurnParts(tools)
+    if has_marks(prompt):
+        return MarkedParts(tools)
     return ReplyParts(tools, is_thinking=prompt.rstrip().endswith("<think>"), schemas=schemas)

@@ -37,9 +37,9 @@ class Parts:
 def cut_before_tag(text: str, tags: tuple[str, ...]) -> int:
     """Where that of a text begins which may be the beginning of a tag; its length if nothing is.
 
-    Tags begin with "<", and have no other.
+    Tags begin with the same letter, and do not have it again.
     """
-    at = text.rfind("<")
+    at = text.rfind(tags[0][0])
     return at if at >= 0 and any(tag.startswith(text[at:]) for tag in tags) else len(text)
 
 
@@ -181,11 +181,11 @@ class ReplyParts(Splitter):
             parts.calls.append(CallPart(name))
             self._arguments, self._state = ArgumentsText(), "arguments"
             return True
-        head = tagged_head(self._held, self._tools)
-        if head is not None:
-            name, self._held = head
+        tagged = tagged_head(self._held, self._tools)
+        if tagged is not None:
+            name, self._held, form = tagged
             parts.calls.append(CallPart(name))
-            self._arguments, self._state = ParameterTags(self._schemas.get(name, {})), "arguments"
+            self._arguments, self._state = ParameterTags(self._schemas.get(name, {}), form), "arguments"
             return True
         inside, end, after = self._held.partition(END_CALL)
         if not end:

@@ -14,10 +14,12 @@ BEGIN_CALL, END_CALL = "<tool_call>", "</tool_call>"
 # What Qwen3 writes before the arguments. They have to be an object: only of one is the end known without the tag.
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
 
-# What Llama, Mistral and others write, one object or several in a list, behind a special token or none.
-_BARE = re.compile(r'\s*\[?\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
-_BARE_NAME = re.compile(r'\s*\[?\s*\{\s*"name"\s*:\s*"([^"]*)("?)')
-_BARE_BEGINS = ('{"name":"', '[{"name":"')
+# What Llama, Mistral and others write, one object or several in a list, behind a special token or none. Granite writes
+# a list behind a tag that does not end.
+_LIST_TAG = r"\s*(?:(?:<\|tool_call\|>|<tool_call>)\s*(?=\[))?"
+_BARE = re.compile(_LIST_TAG + r'\[?\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_BARE_NAME = re.compile(_LIST_TAG + r'\[?\s*\{\s*"name"\s*:\s*"([^"]*)("?)')
+_BARE_BEGINS = ('{"name":"', '[{"name":"', '<|tool_call|>[{"name":"', '<tool_call>[{"name":"')
 _BARE_CHARS = 64  # of it, without the name
 
 

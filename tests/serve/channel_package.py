@@ -62,7 +62,7 @@ def _rename(folder: Path, texts: Mapping[str, str], template: str) -> None:
     added = {token["id"]: token for token in made["added_tokens"]}
     for old, text in texts.items():
         number = words[text] = words.pop(old)
-        added[number] = {**added[1], "id": number, "content": text, "special": text.startswith("<|")}
+        added[number] = {**added[1], "id": number, "content": text, "special": text.startswith(("<|", "["))}
     merges = made["model"]["merges"]
     made["model"]["merges"] = [pair for pair in merges if not texts.keys() & {*pair, "".join(pair)}]
     made["added_tokens"] = [added[number] for number in sorted(added)]

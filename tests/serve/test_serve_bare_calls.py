@@ -31,6 +31,18 @@ from tcim_lite.serve.tool_calls import CallPart
             Parts(content=f'{{"name": {" " * 60}"add", "parameters": {{}}}}'),
         ),
         (' [1, {"name": "add"}]', Parts(content=' [1, {"name": "add"}]')),
+        # Granite's, whose tag has no end.
+        ('<|tool_call|>[{"name": "add", "arguments": {"a": 1}}]', Parts(calls=[call()])),
+        (
+            '<tool_call>[{"name": "add", "arguments": {"a": 1}}, {"name": "add", "arguments": {}}]',
+            Parts(calls=[call(), call("{}")]),
+        ),
+        (
+            '<|tool_call|> [{"name": "rm", "arguments": {}}]',
+            Parts(content='<|tool_call|> [{"name": "rm", "arguments": {}}]'),
+        ),
+        ('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', Parts(calls=[call()])),
+        ("<|tool", Parts(content="<|tool")),
         ('So: {"name": "add", "parameters": {}}', Parts(content='So: {"name": "add", "parameters": {}}')),
     ],
 )

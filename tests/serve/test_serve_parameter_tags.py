@@ -62,6 +62,46 @@ def test_parameters_become_arguments_wherever_the_pieces_end(text, wanted):
         assert joined(ReplyParts(frozenset({"add"}), schemas=SCHEMAS), pieces) == wanted, pieces
 
 
+def glm(function="add", line="\n", **values):
+    """As GLM-4.5 writes a call; later versions do so without line ends."""
+    pairs = "".join(
+        f"<arg_key>{name}</arg_key>{line}<arg_value>{value}</arg_value>{line}" for name, value in values.items()
+    )
+    return f"<tool_call>{function}{line}{pairs}</tool_call>"
+
+
+@pytest.mark.parametrize("line", ["\n", ""])
+@pytest.mark.parametrize(
+    ("parts", "wanted"),
+    [
+        ([{"a": 1}], Parts(calls=[call(a=1)])),
+        ([{}], Parts(calls=[call()])),
+        (["So: ", {"a": 1}, {"a": 2}], Parts(content="So: ", calls=[call(a=1), call(a=2)])),
+        (["<think>hm</think>\n", {"a": 1}], Parts("hm", calls=[call(a=1)])),
+        ([{"text": "1", "flag": "true", "list": '["x"]'}], Parts(calls=[call(text="1", flag=True, list=["x"])])),
+        ([{"text": "if a < b:\n  <b>é</b>"}], Parts(calls=[call(text="if a < b:\n  <b>é</b>")])),
+        ([{"other": "[2]", "a": "one"}], Parts(calls=[call(other="[2]", a="one")])),
+    ],
+)
+def test_pairs_of_tags_become_arguments_wherever_the_pieces_end(parts, wanted, line):
+    text = "".join(part if isinstance(part, str) else glm(line=line, **part) + line for part in parts)
+    for pieces in every_way_to_cut(text):
+        assert joined(ReplyParts(frozenset({"add"}), schemas=SCHEMAS), pieces) == wanted, pieces
+
+
+def test_pairs_of_tags_that_are_no_call_or_no_whole_one():
+    tools = frozenset({"add"})
+    for text, wanted in (
+        (glm("rm", a=1), Parts(content=glm("rm", a=1))),
+        (glm(a=1, text="x").replace("</arg_value>", ""), Parts(calls=[call(a=1, text="x")])),
+        (glm(a=1)[: -len("</arg_value>\n</tool_call>")], Parts(calls=[CallPart("add", "")])),
+        (glm(a=1)[: -len("</tool_call>")], Parts(calls=[CallPart("add", '{"a": 1')])),
+        ("<tool_call>add\n<arg_key>a</arg_key>\n</tool_call>!", Parts(content="!", calls=[call()])),
+    ):
+        for pieces in every_way_to_cut(text):
+            assert joined(ReplyParts(tools, schemas=SCHEMAS), pieces) == wanted, pieces
+
+
 def test_the_server_knows_the_schemas(client):
     tools = [{"type": "function", "function": {"name": "add", "parameters": SCHEMAS["add"]}}]
     guide = {"structured_outputs": {"regex": written(a=42).replace("\n", "\\n")}}
