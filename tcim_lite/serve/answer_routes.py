@@ -110,15 +110,14 @@ async def _chat_prompt(
         text = images.expand(chat_prompt(own, service.template, params, images.mark), messages)
         return text, service.vocabulary.encode_prompt(text, special=False, most=most), images.of(messages)
 
-    def prepare() -> tuple[str, Sequence[int]]:
+    def prepare() -> Prompt:
         images.read(request.messages)
         if answer is None:
-            text, tokens, shown = prompt_of(request.messages)
-        else:
-            text, tokens, shown = prompt_within(request.messages, prompt_of, most - answer)
-        return text, images.place(tokens, shown)
+            return prompt_of(request.messages)
+        return prompt_within(request.messages, prompt_of, most - answer)
 
-    return await service.in_thread(prepare)
+    text, tokens, shown = await service.in_thread(prepare)
+    return text, await service.in_sight(lambda: images.place(tokens, shown)) if shown else tokens
 
 
 async def _answer(

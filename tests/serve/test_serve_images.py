@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import struct
 import sys
+import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +19,13 @@ pytest.importorskip("transformers", reason="the oracle")
 from image_models import Gemma, GridModel, png
 from serve_live import user
 
+from tcim_lite.llm.engine import MixedPrompt, SamplingParams
+from tcim_lite.llm.images.grid import GridReader
+from tcim_lite.serve.answer_routes import _chat_prompt
 from tcim_lite.serve.image_parts import open_images
+from tcim_lite.serve.options import ServeOptions
+from tcim_lite.serve.protocol import ChatRequest, ContentPart, Message
+from tcim_lite.serve.service import Service
 from tcim_lite.serve.vocabulary import Vocabulary
 
 LIMIT = 5
@@ -152,6 +160,40 @@ def test_requests_beside_others_are_answered_as_alone(servers):
     with ThreadPoolExecutor(len(chats)) as pool:
         together = list(pool.map(lambda messages: answer(server, messages), chats))
     assert together == alone
+
+
+def test_text_does_not_wait_for_images(models, monkeypatch):
+    """While a tower works, and more images wait for it than threads read requests."""
+    package, free, begun = models["qwen3_vl"].package, threading.Event(), threading.Event()
+    see = GridReader.see
+
+    def slow(reader, inputs):
+        begun.set()
+        assert free.wait(60)
+        return see(reader, inputs)
+
+    monkeypatch.setattr(GridReader, "see", slow)
+    service = Service.open(package, ServeOptions(model="tiny"))
+
+    def prompt(content):
+        chat = ChatRequest(messages=[Message(role="user", content=content)])
+        return asyncio.ensure_future(_chat_prompt(service, chat, SamplingParams()))
+
+    async def work():
+        files = (url(png(9, 9, 50 + number)) for number in range(8))
+        seen = [prompt([ContentPart(type="image_url", image_url=file)]) for file in files]
+        try:
+            assert await asyncio.to_thread(begun.wait, 60)
+            assert len((await asyncio.wait_for(prompt("a"), 60))[1]) > 1
+            assert not any(each.done() for each in seen)
+        finally:
+            free.set()
+        return await asyncio.gather(*seen)
+
+    try:
+        assert all(isinstance(tokens, MixedPrompt) for _, tokens in asyncio.run(work()))
+    finally:
+        service.close()
 
 
 def test_what_the_server_says_of_itself(servers, server):
