@@ -14,11 +14,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from network_file import add_arguments, image_size, open_network, read_image, read_labels
+from network_file import add_arguments, image_size, open_network, read_labels
 from PIL import Image
 
 import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
+from tcim_lite.llm.images import read_image
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # of red, green and blue from 0 to 1
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)

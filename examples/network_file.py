@@ -8,24 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 import tcim_lite.runtime as tcim
 
 try:
-    from PIL import ExifTags, Image
+    import PIL  # noqa: F401
 except ImportError:
     sys.exit("this example reads images, which needs an extra: pip install 'tcim-lite[images]'")
-
-_TURNS = {  # by EXIF's orientation
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,23 +68,3 @@ def image_size(module: tcim.Module) -> tuple[int, int]:
         count = module.get_num_inputs()
         raise ValueError(f"the network has {count} inputs, the first {shape}; expected one [1, 3, H, W]")
     return shape[2], shape[3]
-
-
-def read_image(path: Path) -> Image.Image:
-    """An image the right way up: a camera stores a photograph as the sensor lay, and in EXIF how to turn it.
-
-    Raises:
-        OSError: It cannot be read, or is no image.
-        ValueError: Its numbers have no range that is known.
-    """
-    image = Image.open(path)
-    image.load()  # which turns a TIFF, and may come to the EXIF of a PNG
-    if image.mode in ("I", "F"):
-        raise ValueError(f"{path} has grey values of 32 bits, whose range no file says; store them in 8 or 16")
-    if image.mode.startswith("I;16"):  # Pillow would cut all above 255
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    try:
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
-    except Exception:  # Pillow's readers of EXIF raise many; viewers show such an image as it is stored
-        turn = None
-    return image if turn is None else image.transpose(turn)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from network_file import add_arguments, image_size, open_network, read_image, read_labels
+from network_file import add_arguments, image_size, open_network, read_labels
 from PIL import Image, ImageDraw
 
 import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
+from tcim_lite.llm.images import read_image
 
 _GREY = (114, 114, 114)  # around images of another form
 _COLOURS = ("#e6194b", "#3cb44b", "#ffe119", "#4363d8", "#f58231", "#911eb4", "#46f0f0", "#f032e6", "#bcf60c", "#fff")

@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from network_file import read_image
-from PIL import Image
 
 import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
@@ -28,6 +26,7 @@ from tcim_lite.llm import (
     load_tokenizer,
     print_answer,
 )
+from tcim_lite.llm.images import normalised, read_image
 from tcim_lite.llm.vision import VisionTower
 
 
@@ -116,13 +115,9 @@ def pixels_of(path: Path, tower: VisionTower, processor: Path) -> np.ndarray:
     `processor` is a preprocessor_config.json with the means and deviations of colours; without it they are 0.5.
     """
     image = read_image(path).convert("RGB")
-    height, width = tower.fitting(image.height, image.width)
-    image = image.resize((width, height), Image.Resampling.BICUBIC)
     known = json.loads(processor.read_text(encoding="utf-8")) if processor.is_file() else {}
-    mean, deviation = (np.array(known.get(key) or [0.5] * 3, np.float32) for key in ("image_mean", "image_std"))
-    return np.ascontiguousarray(
-        ((np.asarray(image, np.float32) / 255 - mean) / deviation).transpose(2, 0, 1), np.float16
-    )
+    mean, deviation = (known.get(key) or [0.5] * 3 for key in ("image_mean", "image_std"))
+    return normalised(image, tower.fitting(image.height, image.width), mean, deviation).astype(np.float16)
 
 
 def main() -> None:
@@ -158,7 +153,7 @@ def main() -> None:
         print_answer((answer.append(token) or token for token in stream), tokenizer)
         if args.show_tokens:
             print(answer)
-    except (OSError, ValueError, RuntimeError, ImportError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
         sys.exit(f"error: {error}")
 
 

@@ -77,8 +77,11 @@ def read_image(source: Path | Image.Image) -> Image.Image:
         ImportError: Pillow is missing.
     """
     module = pillow()
-    image = module.open(source) if isinstance(source, Path) else source
-    image.load()  # which turns a TIFF, and may come to the EXIF of a PNG
+    try:
+        image = module.open(source) if isinstance(source, Path) else source
+        image.load()  # which turns a TIFF, and may come to the EXIF of a PNG
+    except module.DecompressionBombError as error:
+        raise ImageError(f"{source}: {error}") from None
     name = f"{source} has" if isinstance(source, Path) else "the image has"
     if image.mode in ("I", "F"):
         raise ImageError(f"{name} grey values of 32 bits, whose range no file says; store them in 8 or 16")
