@@ -71,6 +71,7 @@ class Gguf:
     Attributes:
         arch: Its `general.architecture`.
         interleaved: Rows of q and k come from the first and the second half of a head in turns.
+        tiled_values: Heads of values of linear attention lie in another order (`checkpoints/gguf/heads.py`).
         windowed: The family has sliding windows. Of those with one architecture, one has experts, and of the others
             this is the one with windows.
         names: Tensors of a layer that are not named as in other families, or that others have not: name in the file
@@ -84,6 +85,7 @@ class Gguf:
 
     arch: str
     interleaved: bool = False
+    tiled_values: bool = False
     windowed: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)

@@ -16,6 +16,7 @@ FAMILY = replace(
     architecture="MiniCPMV4_6ForConditionalGeneration",
     text_architecture="",
     title="MiniCPM-V 4.6",
+    gguf=None,
     models="MiniCPM-V 4.6",
     has="as Qwen3.5",
     vision=MINICPM_V_4_6,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..common.config_keys import Key, Only
 from ..common.config_rules import Axes, axes_in_turns, no_window
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, Tensors, plain
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import ModelConfig
 from ..towers.qwen3 import QWEN3_5
 from ..weights import roles
@@ -20,6 +20,7 @@ from .shared.vision_language import CONTRACT, TINY
 
 _LAYER = "model.layers.{layer}"
 _NET = f"{_LAYER}.linear_attn"
+_MOST = 1 << 24  # numbers in all heads
 _KINDS = ("linear_attention", "full_attention")
 
 
@@ -68,6 +69,39 @@ def _axes(scaling: Mapping[str, Any], half: int) -> Axes:
 def _centred(role: roles.Role) -> Tensors:
     """A norm whose weight is stored less 1."""
     return replace(TENSORS[role], offset=1.0)
+
+
+GGUF_NAMES = {
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_dt.bias": "linear_attn.dt_bias",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
+}
+GGUF_KEYS = {
+    "ssm.conv_kernel": "linear_conv_kernel_dim",
+    "ssm.state_size": "linear_key_head_dim",
+    "ssm.group_count": "linear_num_key_heads",
+    "ssm.time_step_rank": "linear_num_value_heads",
+    "full_attention_interval": "full_attention_interval",
+}
+
+
+def value_sizes(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """GGUF files have the values of all heads as one number."""
+    inner, keys, heads = get("ssm.inner_size"), config["linear_num_key_heads"], config["linear_num_value_heads"]
+    sizes = (inner, keys, heads)
+    if not all(isinstance(size, int) and 0 < size < _MOST for size in sizes) or inner % heads or heads % keys:
+        raise CompileError(
+            f"ssm.inner_size={inner!r:.40}, ssm.time_step_rank={heads!r:.40} and ssm.group_count={keys!r:.40} must be "
+            "positive, each a multiple of the next"
+        )
+    return {"linear_value_head_dim": inner // heads, "attention_bias": False}
 
 
 FAMILY = Family(
@@ -122,6 +156,7 @@ FAMILY = Family(
         ),
         carried_outputs=("conv_cache_out_{layer}", "recurrent_state_out_{layer}"),
     ),
+    gguf=Gguf(arch="qwen35", tiled_values=True, names=GGUF_NAMES, keys=GGUF_KEYS, derived=value_sizes),
     axes=_axes,
     nested="text_config",
     vision=QWEN3_5,

@@ -8,10 +8,11 @@ from typing import Any
 
 from ..blocks import Block, Moe
 from ..common.config_keys import Key
-from ..family import Tensors, plain
+from ..family import Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import qwen3_5
+from .shared.gguf import shared_expert
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_expert"
@@ -54,6 +55,17 @@ FAMILY = replace(
     ),
     layer=_layer,
     experts=Experts.read,
+    gguf=Gguf(
+        arch="qwen35moe",
+        tiled_values=True,
+        names={
+            **qwen3_5.GGUF_NAMES,
+            "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+            **shared_expert("mlp.shared_expert"),
+        },
+        keys={**qwen3_5.GGUF_KEYS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
+        derived=qwen3_5.value_sizes,
+    ),
     packed_experts="rows",
     tensors={
         **_DENSE.tensors,

@@ -29,6 +29,7 @@ FAMILY = replace(
     architecture="Qwen3NextForCausalLM",
     text_architecture="",
     title="Qwen3-Next",
+    gguf=None,
     models="Qwen3-Next 80B-A3B, with its MTP layer or without",
     has="as Qwen3.5 MoE, with projections packed by head; `norm_topk_prob`; dense layers by `mlp_only_layers` and "
     "`decoder_sparse_step`; no positions among the inputs",

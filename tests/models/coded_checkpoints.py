@@ -41,9 +41,6 @@ class Coded:
         plain = family_config(family, **changes)
         self.config = {**plain, "quantization_config": dict(scheme)}
         self.floats = {name: torch.from_numpy(tensor).float() for name, tensor in family_tensors(plain).items()}
-        for name, tensor in self.floats.items():
-            if name.endswith(".conv1d.weight"):
-                self.floats[name] = tensor.view(-1, 1, 1).repeat(1, 1, plain.get("linear_conv_kernel_dim", 4))
         self.tensors = dict(self.floats)
         for name in self.floats:
             if name.endswith("_proj.weight"):

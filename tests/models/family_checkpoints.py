@@ -39,6 +39,8 @@ def _drawn(config: str, seed: int) -> Tensors:
         for name, rows in zip(names, outputs if len(names) > 1 else (sum(outputs),), strict=True):
             values = rng.standard_normal((rows, inputs) if inputs else (rows,)) * 0.1
             values += role.kind in ("norm", "factors")
+            if role.kind == "taps":
+                values = rng.standard_normal((rows, 1, read.flags["linear_conv_kernel_dim"])) * 0.1
             tensors[name] = values.astype(np.float16)
 
     add(roles.EMBEDDING, None, (read.vocab_size,), read.hidden_size)

@@ -40,6 +40,8 @@ ARCH = {
     "qwen2_5_vl": "qwen2vl",
     "qwen2_moe": "qwen2moe",
     "qwen3": "qwen3",
+    "qwen3_5": "qwen35",
+    "qwen3_5_moe": "qwen35moe",
     "qwen3_moe": "qwen3moe",
     "qwen3_vl": "qwen3vl",
     "qwen3_vl_moe": "qwen3vlmoe",

@@ -10,78 +10,39 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf_names import EXPERT, gguf_name
 
 gguf = pytest.importorskip("gguf", reason="needs the extra [gguf]")
 
 Tensors = dict[str, np.ndarray]
-NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.router": "ffn_gate_inp",
-    "self_attn.qkv_proj": "attn_qkv",
-    "mlp.gate_up_proj": "ffn_up",
-    "block_sparse_moe.gate": "ffn_gate_inp",
-}
-EXPERT = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
-
-
-# Of a layer, by architecture, where other names are used.
-AROUND = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
-SHARED = {f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
-OWN = {
-    "dots1": {**SHARED, "mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
-    "exaone4": AROUND,
-    "gemma2": {**AROUND, "pre_feedforward_layernorm": "ffn_norm"},
-    "gemma3": {**AROUND, "pre_feedforward_layernorm": "ffn_norm"},
-    "glm4": {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
-    "glm4moe": {
-        **SHARED,
-        "post_attention_layernorm": "post_attention_norm",
-        "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
-    },
-    "gpt-oss": AROUND,
-    "granitemoe": {"block_sparse_moe.router.layer": "ffn_gate_inp"},
-    "hunyuan-dense": {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"},
-    "minimax-m2": {"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"},
-    "olmo2": AROUND,
-    "qwen2moe": {
-        **{f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
-        "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-    },
-    "seed_oss": AROUND,
-}
-
-
-def gguf_name(name: str, arch: str) -> str:
-    if name.endswith(".self_attn.sinks"):
-        return f"blk.{name.split('.')[2]}.attn_sinks.weight"
-    stem, kind = name.rsplit(".", 1)
-    if name.startswith("model.layers."):
-        _, _, layer, inner = name.split(".", 3)
-        names = {**NAMES, **OWN.get(arch, {})}
-        if inner in names:
-            return f"blk.{layer}.{names[inner]}"
-        return f"blk.{layer}.{names[inner.rsplit('.', 1)[0]]}.{kind}"
-    return f"{NAMES[stem]}.{kind}"
 
 
 def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
     """`permute` of llama.cpp's convert_hf_to_gguf.py."""
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return halves.swapaxes(1, 2).reshape(weight.shape)
+
+
+LESS_ONE = ("gemma", "gemma2", "gemma3", "qwen35", "qwen35moe")
+
+
+def tiled(name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
+    """Of linear attention: heads of values as `_reorder_v_heads` of llama.cpp's converter leaves them."""
+    keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    behind = 2 * keys * config["linear_key_head_dim"]
+
+    def turned(part: np.ndarray) -> np.ndarray:
+        return part.reshape(keys, heads // keys, -1, *part.shape[1:]).swapaxes(0, 1).reshape(part.shape)
+
+    if name == "conv1d.weight":
+        tensor = tensor.reshape(len(tensor), -1)
+    if name in ("conv1d.weight", "in_proj_qkv.weight"):
+        return np.concatenate([tensor[:behind], turned(tensor[behind:])])
+    if name == "A_log":
+        tensor = -np.exp(tensor)
+    if name == "out_proj.weight":
+        return turned(tensor.T).T
+    return tensor if name == "norm.weight" else turned(tensor)
 
 
 # `undo_permute` of their classes in llama.cpp's convert_hf_to_gguf.py.
@@ -100,10 +61,12 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             if arch in INTERLEAVED and part in name:
                 tensor = permuted(tensor, config[heads])
+        if ".linear_attn." in name:
+            tensor = tiled(name.split(".linear_attn.")[1], tensor.astype(np.float32), config)
         made[gguf_name(name, arch)] = tensor.astype(np.float32).reshape(
             -1 if ".shared_expert_gate." in name else tensor.shape
         )
-        if arch in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
+        if arch in LESS_ONE and name.endswith("norm.weight") and "linear_attn" not in name:
             made[gguf_name(name, arch)] += 1
     made |= {name: np.stack(parts) for name, parts in experts.items()}
     rope = config.get("rope_parameters") or {}
@@ -170,7 +133,17 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         keys |= {"leading_dense_block_count": config["first_k_dense_replace"]}
     if arch in ("dots1", "glm4moe", "minimax-m2"):
         keys |= {"expert_gating_func": 2, "expert_weights_norm": True}
-    if arch == "qwen2moe":
+    if arch in ("qwen35", "qwen35moe"):
+        keys |= {
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": config["linear_key_head_dim"],
+            "ssm.group_count": config["linear_num_key_heads"],
+            "ssm.time_step_rank": config["linear_num_value_heads"],
+            "ssm.inner_size": config["linear_num_value_heads"] * config["linear_value_head_dim"],
+            "full_attention_interval": 4,
+            "rope.dimension_count": int(head_dim * rope["partial_rotary_factor"]),
+        }
+    if arch in ("qwen2moe", "qwen35moe"):
         keys["expert_shared_feed_forward_length"] = config["shared_expert_intermediate_size"]
     if arch == "gemma2":
         keys |= {f"{kind}_softcapping": config[f"{kind}_softcapping"] for kind in ("attn_logit", "final_logit")}

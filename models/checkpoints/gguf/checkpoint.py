@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ...common.errors import CheckpointError
 from .config import config_json, family_of
 from .file import MAGIC, open_parts
+from .heads import Order, order_of
 from .rope import ROPE_FACTORS
 from .tokenizer import tokenizer_files
 
@@ -43,9 +44,11 @@ _FUSED = "attn_qkv"
 _MOST_EXPERTS = 1 << 12
 # Of a Linear with one output, which has one axis.
 _ROW = ".ffn_gate_inp_shexp.weight"
+_TAPS = ".ssm_conv1d.weight"  # of a convolution along each row, which has two axes
+_RATE = ".linear_attn.A_log"  # in the file minus its exponential
 _LAYER = re.compile(r"(?<=model\.layers)\.\d+\.")
 # Files of early 2024 have a tensor for each expert: blk.0.ffn_up.7.weight.
-_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+?)(?:\.(\d+))?\.(weight|bias)")
+_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+?)(?:\.(\d+))?(?:\.(weight|bias))?")
 _ROTATED = re.compile(r".*\.self_attn\.([qk])_proj\.(weight|bias)")
 
 
@@ -125,6 +128,8 @@ class GgufCheckpoint:
         shape = self._own[tensor.own].tensors[tensor.own].shape
         if tensor.own.endswith(_ROW):
             return (1, *shape) if len(shape) == 1 else shape
+        if tensor.own.endswith(_TAPS):
+            return (shape[0], 1, *shape[1:]) if len(shape) == 2 else shape
         if tensor.of_qkv:
             first, last = self._rows_of_qkv(tensor)
             return (last - first, *shape[1:])
@@ -148,20 +153,40 @@ class GgufCheckpoint:
         shape = self.shape(name)
         stop = shape[0] if stop is None else stop
         begin = self._rows_of_qkv(tensor)[0] if of_qkv else 0
-        heads = self._interleaved_heads(name)
+        heads, order = self._interleaved_heads(name), self._order(name)
         if len(shape) == 1:
             row = expert or 0
             values = self._finite(own, row, row + 1)[0][begin : begin + shape[0]]
             values = values - np.float32(self._offsets.get(_LAYER.sub(".{layer}.", name, 1), 0.0))
+            if name.endswith(_RATE):
+                values = self._logarithms(own, values)
+            if order.rows is not None:
+                values = values[order.rows]
             return (_halves(values[:, None], heads)[:, 0] if heads else values)[start:stop]
+        if order.rows is not None:
+            at = order.rows[start:stop]
+            runs = np.split(at, np.flatnonzero(np.diff(at) != 1) + 1)
+            rows = np.concatenate([self._finite(own, int(run[0]), int(run[-1]) + 1) for run in runs])
+            return rows.reshape(-1, *shape[1:])
         if expert is not None:
             begin = expert * shape[0]
         if not heads:
-            return self._finite(own, begin + start, begin + stop)
-        rows = shape[0] // heads  # of a head, which is read whole
-        first, last = start // rows, -(-stop // rows)
-        whole = _halves(self._finite(own, begin + first * rows, begin + last * rows), last - first)
-        return whole[start - first * rows : stop - first * rows]
+            values = self._finite(own, begin + start, begin + stop)
+            return values if order.columns is None else np.take(values, order.columns, axis=1)
+        each = shape[0] // heads  # rows of a head, which is read whole
+        first, last = start // each, -(-stop // each)
+        whole = _halves(self._finite(own, begin + first * each, begin + last * each), last - first)
+        return whole[start - first * each : stop - first * each]
+
+    def _order(self, name: str) -> Order:
+        """Where rows and columns are in the file, apart from those of interleaved heads."""
+        form = self._family.gguf
+        return order_of(name, self.config) if form is not None and form.tiled_values else Order()
+
+    def _logarithms(self, own: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not (values < 0).all():
+            raise CheckpointError(f"tensor {own!r} in {self._own[own].path} holds a number that is not negative")
+        return np.log(-values)
 
     def _rows_of_qkv(self, tensor: _Tensor) -> tuple[int, int]:
         """The first row of a part of q, k and v, and the one behind its last."""
@@ -219,7 +244,9 @@ class GgufCheckpoint:
         if expert is not None:
             stem += "_exps"
         known = self._known
-        theirs = known.get(f"{stem}.{kind}") or (f"{known[stem]}.{kind}" if stem in known else "")
+        theirs = known.get(f"{stem}.{kind}" if kind else stem, "")
+        if not theirs and kind and stem in known:
+            theirs = f"{known[stem]}.{kind}"
         where = f"model.layers.{layer}." if layer else ""
         of_all_experts = len(shape) == (3 if kind == "weight" else 2) and shape[0] <= _MOST_EXPERTS
         if stem == _FUSED and not theirs and where and expert is None:

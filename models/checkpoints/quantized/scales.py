@@ -111,7 +111,7 @@ class BlockScales:
 def spread(values: NDArray[Any], columns: int, inputs: int, order: NDArray[np.int32] | None = None) -> NDArray[Any]:
     """[rows, groups] -> [rows, inputs], or as it is where all inputs are in one group of `columns`."""
     if order is not None:
-        return values[:, order]
+        return np.take(values, order, axis=1)
     return np.repeat(values, columns, axis=1)[:, :inputs] if values.shape[1] > 1 else values
 
 

@@ -1,0 +1,81 @@
+"""What llama.cpp's converter calls the tensors of a Hugging Face checkpoint."""
+
+from __future__ import annotations
+
+NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.router": "ffn_gate_inp",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+}
+EXPERT = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
+
+
+# Of a layer, by architecture, where other names are used.
+AROUND = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+SHARED = {f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}
+NET = {
+    "post_attention_layernorm": "post_attention_norm",
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}
+SHARED_EXPERT = {
+    **{f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+OWN = {
+    "dots1": {**SHARED, "mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
+    "exaone4": AROUND,
+    "gemma2": {**AROUND, "pre_feedforward_layernorm": "ffn_norm"},
+    "gemma3": {**AROUND, "pre_feedforward_layernorm": "ffn_norm"},
+    "glm4": {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
+    "glm4moe": {
+        **SHARED,
+        "post_attention_layernorm": "post_attention_norm",
+        "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    },
+    "gpt-oss": AROUND,
+    "granitemoe": {"block_sparse_moe.router.layer": "ffn_gate_inp"},
+    "hunyuan-dense": {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"},
+    "minimax-m2": {"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"},
+    "olmo2": AROUND,
+    "qwen2moe": SHARED_EXPERT,
+    "qwen35": NET,
+    "qwen35moe": {**NET, **SHARED_EXPERT},
+    "seed_oss": AROUND,
+}
+
+
+def gguf_name(name: str, arch: str) -> str:
+    if name.endswith(".self_attn.sinks"):
+        return f"blk.{name.split('.')[2]}.attn_sinks.weight"
+    stem, kind = name.rsplit(".", 1)
+    if name.startswith("model.layers."):
+        _, _, layer, inner = name.split(".", 3)
+        names = {**NAMES, **OWN.get(arch, {})}
+        if inner in names:
+            return f"blk.{layer}.{names[inner]}"
+        return f"blk.{layer}.{names[inner.rsplit('.', 1)[0]]}.{kind}"
+    return f"{NAMES[stem]}.{kind}"

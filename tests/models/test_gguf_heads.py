@@ -1,0 +1,49 @@
+"""GGUF files of models with linear attention, whose heads llama.cpp puts in another order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from family_checkpoints import family_config, family_tensors, write_family
+from gguf_families import ARCH, compiled
+from gguf_files import gguf_tensors, metadata_of, write_gguf
+
+from tcim_lite.models.checkpoints.gguf import GgufCheckpoint
+from tcim_lite.models.common.errors import CheckpointError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe"])
+@pytest.mark.parametrize("heads", [(2, 4), (2, 6), (3, 3)])
+def test_linear_attention_has_its_heads_back(tmp_path: Path, family: str, heads: tuple[int, int]) -> None:
+    """All tensors are those of the folder, but the one of which the file has the exponential."""
+    sizes = {"linear_num_key_heads": heads[0], "linear_num_value_heads": heads[1]}
+    config = family_config(family, **sizes)
+    tensors = family_tensors(config)
+    keys = {"general.architecture": ARCH[family], **metadata_of(config, ARCH[family])}
+    path = write_gguf(tmp_path / "m.gguf", keys, gguf_tensors(config, tensors, ARCH[family]))
+    store = GgufCheckpoint(path)
+    assert set(store.names()) == set(tensors)
+    for name, tensor in tensors.items():
+        store.check(name, tensor.shape)
+        want = tensor.astype(np.float32)
+        rows, bound = len(want), 1e-6 if name.endswith("A_log") else 0
+        for start, stop in ((0, rows), (rows // 3, max(rows - 1, 1)), (rows // 2, rows // 2 + 1)):
+            got = store.read(name, start, stop)
+            np.testing.assert_allclose(got.reshape(want[start:stop].shape), want[start:stop], rtol=0, atol=bound)
+    folder = write_family(tmp_path / "hf", config, np.float32)
+    want, got = compiled(folder, tmp_path / "a", quant="float32"), compiled(path, tmp_path / "b", quant="float32")
+    assert {name: len(data) for name, data in got.items()} == {name: len(data) for name, data in want.items()}
+
+
+def test_rates_of_linear_attention_are_negative(tmp_path: Path) -> None:
+    config = family_config("qwen3_5")
+    tensors = gguf_tensors(config, family_tensors(config), "qwen35")
+    tensors["blk.1.ssm_a"][1] = 0
+    keys = {"general.architecture": "qwen35", **metadata_of(config, "qwen35")}
+    path = write_gguf(tmp_path / "m.gguf", keys, tensors)
+    with pytest.raises(CheckpointError, match=r"'blk\.1\.ssm_a' in .* holds a number that is not negative"):
+        compiled(path, tmp_path / "out", quant="float32")
