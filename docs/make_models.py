@@ -34,7 +34,8 @@ graphs, pipeline stages, `.hmms` for several devices, `--position-ids` and every
 
 - Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](vision.md#three-positions), so they have
   no `--position-ids`, and no batch decode unless they have linear attention.
-- Families with [linear attention](compile.md#linear-attention) have no verify and draft graphs, but most have
+- Families with [linear attention](compile.md#linear-attention) or [short convolutions](compile.md#short-convolutions)
+  have no verify and draft graphs and no `--position-ids`; most of the former have
   [multi-token prediction](compile.md#multi-token-prediction).
 - [Gemma 4](compile.md#gemma-4) has some of these graphs only for some of its models.
 - Qwen3-Omni with a talker has no pipeline stages, and a forced aligner has a prefill graph alone.
@@ -58,6 +59,7 @@ These tests take the families from the records:
 | encoder of sounds of Gemma 4, against transformers | `llm/test_gemma_audio.py` |
 | assistant of Gemma 4, against transformers and the model alone | `llm/test_*assistant*.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
+| short convolutions, against transformers and token by token | `llm/test_short_conv.py` |
 | slots and forms of states of linear attention | `llm/test_linear_attention_batch.py`, `llm/test_state_forms.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py`, `llm/test_mtp_engine.py` |
 | hidden states instead of logits, against transformers | `llm/test_hidden_states.py` |

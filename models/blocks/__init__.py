@@ -11,9 +11,19 @@ from .mlp import Mlp
 from .mlp_and_experts import MlpAndExperts
 from .moe import Moe
 from .per_layer import PerLayerInput
+from .short_conv import ShortConv
 
 Block: TypeAlias = (
-    Attention | Deepstack | DeltaNet | LatentAttention | LayerScale | Mlp | MlpAndExperts | Moe | PerLayerInput
+    Attention
+    | Deepstack
+    | DeltaNet
+    | LatentAttention
+    | LayerScale
+    | Mlp
+    | MlpAndExperts
+    | Moe
+    | PerLayerInput
+    | ShortConv
 )
 
 __all__ = [
@@ -27,4 +37,5 @@ __all__ = [
     "MlpAndExperts",
     "Moe",
     "PerLayerInput",
+    "ShortConv",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tcim_lite.hmm import Role
 
-from ..blocks import DeltaNet
+from ..blocks import DeltaNet, ShortConv
 from ..contract import Contract
 from ..graphs.builder import GraphBuilder
 from ..graphs.values import Ref
@@ -27,20 +27,20 @@ class CarriedPorts:
 
     Attributes:
         contract: Of the family.
-        nets: Layers with linear attention.
+        nets: Layers with linear attention, or with a short convolution.
         spec: Of the graph.
         slot: Number of the batch slot.
         first: How many such layers are in the stages before; names count them all.
     """
 
     contract: Contract
-    nets: Mapping[int, DeltaNet]
+    nets: Mapping[int, DeltaNet | ShortConv]
     spec: GraphSpec
     slot: int
     first: int = 0
 
     def add(self, builder: GraphBuilder) -> dict[int, tuple[Ref, ...]]:
-        """Adds the inputs; returns by layer what `DeltaNet` takes. Columns of q, k and v are put together."""
+        """Adds the inputs; returns by layer what their block takes. Columns of q, k and v are put together."""
         carried: dict[int, tuple[Ref, ...]] = {layer: () for layer in self.nets}
         for kind, port in enumerate(self.contract.carried):
             add = builder.state if self._is_in_place(port.role) else builder.input
@@ -95,7 +95,7 @@ class CarriedPorts:
     def _is_in_place(self, role: str) -> bool:
         return self.spec.recurrent_in_place and role == _RECURRENT
 
-    def _parts(self, name: str, role: str, net: DeltaNet, kind: int) -> Iterator[tuple[str, str, int]]:
+    def _parts(self, name: str, role: str, net: DeltaNet | ShortConv, kind: int) -> Iterator[tuple[str, str, int]]:
         """Names, roles and extents of axis 1 of the ports that stand for one of this name and role."""
         if not self._is_split(role):
             yield name, role, net.states[kind][1]

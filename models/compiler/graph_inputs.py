@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tcim_lite.hmm import Role
 
-from ..blocks import Attention, Deepstack, DeltaNet, LatentAttention
+from ..blocks import Attention, Deepstack, DeltaNet, LatentAttention, ShortConv
 from ..blocks.part import LowRankInputs
 from ..blocks.shards import Shard
 from ..contract import Contract, Port
@@ -53,6 +53,12 @@ def cached_layers(config: ModelConfig, layers: range) -> dict[int, Attention | L
         for block in config.blocks(layer)
         if isinstance(block, Attention | LatentAttention) and block.has_cache
     }
+
+
+def has_delta_nets(config: ModelConfig) -> bool:
+    """Whether layers have linear attention, which takes a mask in every graph; convolutions go by the lengths, and take
+    it where a slot of several may take no part."""
+    return any(isinstance(block, DeltaNet) for layer in range(config.num_layers) for block in config.blocks(layer))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +134,7 @@ class GraphInputs:
             stacked = [layer for layer in self.layers if Deepstack() in self.config.blocks(layer)]
             deepstack = {layer: self._add(add, contract.deepstack, shape, slot, layer) for layer in stacked}
         linear_mask = None
-        if contract.linear_mask is not None:
+        if contract.linear_mask is not None and (self.spec.batch > 1 or has_delta_nets(self.config)):
             linear_mask = self._add(add, contract.linear_mask, (1, tokens), slot)
         caches = dict(self._caches(slot))
         carried = self.carried(slot)
@@ -193,10 +199,10 @@ class GraphInputs:
             shape = cached[layer].cache_shape(self.config, self.shard.kv_heads, self.context)
             yield (port.role, layer), self._add(self.builder.state, port, shape, slot, layer, number[layer])
 
-    def _nets(self, layers: range) -> dict[int, DeltaNet]:
-        """What the device has of layers with linear attention."""
+    def _nets(self, layers: range) -> dict[int, DeltaNet | ShortConv]:
+        """What the device has of layers with states."""
         blocks = ((layer, block) for layer in layers for block in self.config.blocks(layer))
-        return {layer: block.of(self.shard) for layer, block in blocks if isinstance(block, DeltaNet)}
+        return {layer: block.of(self.shard) for layer, block in blocks if isinstance(block, DeltaNet | ShortConv)}
 
     @staticmethod
     def _add(

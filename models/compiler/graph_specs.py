@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..blocks import Attention, DeltaNet, MlpAndExperts
+from ..blocks import Attention, DeltaNet, MlpAndExperts, ShortConv
 from ..common.errors import CompileError
 from ..families import titles_of
 from ..model_config import ModelConfig
@@ -227,16 +227,25 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
     for what, is_given in given.items():
         if is_given:
             raise CompileError(
-                f"{what}: {config.family.title} has layers with linear attention, whose graphs do not have this; leave "
-                "it out"
+                f"{what}: {config.family.title} has layers with linear attention or convolutions, whose graphs do not "
+                "have this; leave it out"
             )
+    if len(config.family.contract.carried) == 1 and (options.split_conv or options.recurrent_in_place):
+        flag = "--split-conv" if options.split_conv else "--recurrent-in-place"
+        raise CompileError(f"{flag}: states of {config.family.title} are columns of one convolution; leave it out")
     for stage, layers in enumerate(_stages(config.num_layers, options.pipeline)):
         if not any(isinstance(block, Attention) for layer in layers for block in config.blocks(layer)):
             raise CompileError(
                 f"--pipeline {options.pipeline}: stage {stage}, layers {layers.start} to {layers.stop - 1}, would have "
-                "linear attention alone, and programs learn the context's length from a cache; take fewer stages"
+                "linear attention or convolutions alone, and programs learn the context's length from a cache; take "
+                "fewer stages"
             )
     for net in (block for layer in range(config.num_layers) for block in config.blocks(layer)):
+        if isinstance(net, ShortConv) and net.channels % options.ndevice:
+            raise CompileError(
+                f"--ndevice {options.ndevice} does not divide the {net.channels} channels of convolutions, which are "
+                "split evenly"
+            )
         if isinstance(net, DeltaNet) and net.key_heads % options.ndevice:
             raise CompileError(
                 f"--ndevice {options.ndevice} does not divide the {net.key_heads} key heads of linear attention, which "

@@ -125,15 +125,25 @@ class GraphBuilder(GraphLinears):
         return self._op("SiluMul", name, [x], (*x.shape[:-1], x.shape[-1] // 2), attributes)
 
     def causal_conv(
-        self, name: str, x: Ref, state: Ref, weight: str, current: Ref, new_states: Sequence[str]
+        self,
+        name: str,
+        x: Ref,
+        state: Ref,
+        weight: str,
+        current: Ref,
+        new_states: Sequence[str],
+        *,
+        bias: str | None = None,
+        silu: bool = True,
     ) -> tuple[Ref, tuple[Ref, ...]]:
-        """silu of a convolution [B, T, C] along T with the columns before it, [B, C, S]; and those of the next run.
+        """A convolution [B, T, C] along T with the columns before it, [B, C, S], or its silu; and those for the next.
 
         One name of a new state stands for that after the last token, T names for those after each.
         """
-        operands = [x, state, self.weight(weight), current]
+        operands = [x, state, self.weight(weight), current] + ([self.weight(bias)] if bias else [])
+        attributes: dict[str, int | float | str] = {"activation": "silu"} if silu else {}
         assert operands[2].shape[1] == x.shape[2] == state.shape[1], (name, x.shape, operands[2].shape, state.shape)
-        return self._with_state("CausalConv", name, operands, x.shape, state, new_states, {"activation": "silu"})
+        return self._with_state("CausalConv", name, operands, x.shape, state, new_states, attributes)
 
     def delta_rule(
         self,

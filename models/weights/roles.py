@@ -98,6 +98,11 @@ DELTA_RATE = Role("delta_rate", "layers.{layer}.linear_attn.rate", "bias", "head
 DELTA_BIAS = Role("delta_bias", "layers.{layer}.linear_attn.dt_bias", "bias", "heads")
 DELTA_NORM = Role("delta_norm", "layers.{layer}.linear_attn.norm.weight", "norm")
 DELTA_OUT = Role("delta_out", "layers.{layer}.linear_attn.out_proj.weight", "linear", "hidden")
+# Of a short convolution: to two gates and values, its taps, and from what the second gate leaves.
+CONV_IN, CONV_IN_BIAS = pair("conv_in", "layers.{layer}.conv.in_proj", "heads")
+CONV_TAPS = Role("conv_taps", "layers.{layer}.conv.taps.weight", "taps", "heads")
+CONV_BIAS = Role("conv_bias", "layers.{layer}.conv.taps.bias", "bias", "heads")
+CONV_OUT, CONV_OUT_BIAS = pair("conv_out", "layers.{layer}.conv.out_proj", "hidden")
 # Of multi-token prediction: beside a layer behind the model's last.
 MTP_EMBEDDING_NORM = Role("mtp_embedding_norm", "mtp.embedding_norm.weight", "norm")
 MTP_HIDDEN_NORM = Role("mtp_hidden_norm", "mtp.hidden_norm.weight", "norm")

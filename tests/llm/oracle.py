@@ -36,7 +36,7 @@ def random_weights(model) -> None:
             elif name.endswith("sinks"):
                 parameter.copy_(torch.randn_like(parameter))
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
                 buffer.copy_(torch.randn_like(buffer) * 0.1)
 
 

@@ -10,7 +10,7 @@ from tcim_lite.llm.engine import Engine, SamplingParams, Slots
 from tcim_lite.llm.engine.mtp_layer import MtpLayer
 
 SIZES = {"prefill_length": 16, "context_length": 64}
-FAMILIES_WITH_MTP = [family for family in HYBRIDS if family != "minicpmv4_6"]
+FAMILIES_WITH_MTP = [family for family in HYBRIDS if family not in ("lfm2", "lfm2_moe", "minicpmv4_6")]
 PROMPTS = [np.random.default_rng(seed).integers(0, 331, length).tolist() for seed, length in enumerate((21, 3, 32))]
 
 

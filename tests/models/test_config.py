@@ -172,6 +172,11 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         raw["num_key_value_heads"] = raw["num_attention_heads"]
     if family == "deepseek_v3":  # in equal groups, which the usual 8 are not
         raw |= {"n_group": 4, "topk_group": 2}
+    if family in ("lfm2", "lfm2_moe"):  # with an epsilon of another name, and an intermediate size that it changes
+        kinds = ["full_attention", *["conv"] * (raw["num_hidden_layers"] - 1)]
+        raw |= {"layer_types": kinds, "block_auto_adjust_ff_dim": False, "norm_eps": raw.get("rms_norm_eps", 1e-5)}
+        raw |= {"rms_norm_eps": raw["norm_eps"], "block_ff_dim": raw["intermediate_size"]}
+        raw["full_attn_idxs"] = [0]
     if family == "minicpm3":  # which changes the epsilon
         raw["scale_depth"] = None
     if family == "internlm3":  # transformers takes one value for both
@@ -195,6 +200,8 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     for ours, theirs in names.items():
         assert getattr(got, ours) == getattr(want, theirs), ours
     for flag, value in got.flags.items():
+        if flag == "block_ff_dim":  # which is the intermediate size there
+            continue
         none = 1 if flag in ("n_group", "topk_group") else None  # one group is none
         theirs = getattr(want, flag)
         assert value == (none if theirs is None else theirs), flag

@@ -1,0 +1,138 @@
+"""Packages whose layers have short convolutions, against transformers, and token by token."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from engine_tools import run
+from llm_packages import LoadedPackage, compile_package
+from oracle import assert_float32_graphs_agree, random_model
+
+from tcim_lite.llm import Sampler, lanes_of
+from tcim_lite.llm.engine import Engine, SamplingParams, Slots
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.families import FAMILIES, read_config
+
+TYPES = ["full_attention", "conv", "conv", "full_attention", "conv"]
+CHANGES = {
+    "as it is": {},
+    "a convolution last, biases": {"num_hidden_layers": 5, "layer_types": TYPES, "conv_bias": True, "conv_L_cache": 2},
+    "odd sizes, many taps, untied": {
+        "hidden_size": 180,
+        "intermediate_size": 250,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "conv_L_cache": 5,
+        "tie_word_embeddings": False,
+    },
+}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("family", ["lfm2", "lfm2_moe"])
+def test_float32_graphs_agree_with_transformers(tmp_path, family, change):
+    assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **CHANGES[change]}, family))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("lfm2", {"block_auto_adjust_ff_dim": True, "block_multiple_of": 48, "block_ffn_dim_multiplier": 1.3}),
+        ("lfm2_moe", {"use_expert_bias": False, "norm_topk_prob": False, "routed_scaling_factor": 2.5}),
+        ("lfm2_moe", {"num_dense_layers": 0, "num_experts": 5, "moe_intermediate_size": 40}),
+    ],
+)
+def test_other_mlps_agree_with_transformers(tmp_path, family, changes):
+    assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **changes}, family))
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lfm2")
+    (folder / "config.json").write_text(json.dumps(FAMILIES["lfm2"].tiny_config | {"conv_bias": True}))
+    sizes = {"prefill_length": 16, "context_length": 64}
+    return compile_package(folder, folder / "out", random_weights=True, seed=7, quant="float16", **sizes)
+
+
+def test_names_and_order(package):
+    module = LoadedPackage(package).prefill_module
+    names = [module.get_input_name(index) for index in range(module.get_num_inputs())]
+    caches = [f"model_layers_{index}_self_attn_{kind}cache_input" for kind in "kv" for index in range(2)]
+    states = [f"past_conv_cache_{index}" for index in range(2)]
+    assert names == ["input_1", "valid_length", "current_length", *caches, *states]
+    outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
+    assert outputs == ["logits", "conv_cache_out_0", "conv_cache_out_1"]
+    assert module.get_input_info(states[0]).shape == (1, 192, 3)
+
+
+def test_chunks_are_their_tokens_one_by_one(package):
+    """In float16 too: what the state has are rows that are rounded anyway."""
+    tokens, loaded = np.random.default_rng(1).integers(0, 331, 40).tolist(), LoadedPackage(package)
+    (lane,) = lanes_of(loaded.prefill_module)
+    expected = None
+    for split in (40, 1, 2, 15, 16, 17, 39):
+        logits = loaded.prefill(tokens[:split])
+        for position in range(split, len(tokens)):
+            logits = loaded.decode(tokens[position], position)
+        names = (*lane.caches, *lane.carried)
+        found = [logits, *(loaded.prefill_module.get_dev_input(name).numpy() for name in names)]
+        expected = expected or found
+        for got, want in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_engine_answers_as_the_generator_does(package):
+    engine, alone = Engine(Slots.open(package)), LoadedPackage(package)
+    prompts = [np.random.default_rng(seed).integers(0, 331, count).tolist() for seed, count in ((1, 20), (2, 3))]
+    for index, prompt in enumerate(prompts):
+        engine.add(prompt, SamplingParams(max_tokens=6), request_id=str(index))
+    answers, _ = run(engine)
+    for index, prompt in enumerate(prompts):
+        alone.cached_tokens = []
+        assert list(alone.generate(prompt, Sampler(), 6, ())) == answers[str(index)]
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "message"),
+    [
+        ("lfm2", {"verify_length": 4}, "--verify-length 4: LFM2 has layers with linear attention or convolutions"),
+        ("lfm2", {"split_conv": True}, "--split-conv: states of LFM2 are columns of one convolution"),
+        ("lfm2", {"recurrent_in_place": True}, "--recurrent-in-place: states of LFM2"),
+        ("lfm2_moe", {"pipeline": 4}, "--pipeline 4: stage 0, layers 0 to 0, would have linear attention or conv"),
+        ("lfm2", {"mtp": True}, "--mtp: LFM2 has no layer of multi-token prediction"),
+    ],
+)
+def test_what_graphs_of_convolutions_do_not_have_is_refused(tmp_path, family, options, message):
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config))
+    with pytest.raises(CompileError, match=message):
+        compile_package(tmp_path, tmp_path / "out", random_weights=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"layer_types": ["conv"] * 4},
+            "must name 4 layers conv or full_attention, one of them the latter",
+        ),
+        ({"layer_types": ["conv", "full_attention"]}, "layer_types must name 4 layers"),
+        ({"layer_types": ["linear_attention"] * 4}, "layer_types must name 4 layers"),
+        ({"conv_L_cache": 0}, "conv_L_cache must be a positive integer, got 0"),
+        ({"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1e-9}, "leaves no intermediate size"),
+    ],
+)
+def test_configs_that_are_refused(change, message):
+    with pytest.raises(CompileError, match=message):
+        read_config({**FAMILIES["lfm2"].tiny_config, **change})
+
+
+def test_files_have_other_names_for_some_keys():
+    config = FAMILIES["lfm2"].tiny_config
+    old = {key: value for key, value in config.items() if key not in ("layer_types", "tie_word_embeddings")}
+    read = read_config({**old, "full_attn_idxs": [1, 3], "tie_embedding": False, "block_ff_dim": 96, "norm_eps": 1e-3})
+    assert read.flags["layer_types"] == read_config(config).flags["layer_types"]
+    assert (read.tie_word_embeddings, read.intermediate_size, read.rms_norm_eps) == (False, 96, 1e-3)
