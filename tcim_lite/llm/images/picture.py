@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_PIXELS = 64 << 20  # of an image: a small file may unpack to any number
 # Of images that others send. Pillow reads more, some of them by starting other programs.
-_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF")
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 
 
 class ImageError(ValueError):
@@ -61,7 +61,7 @@ def open_image(data: bytes) -> Image.Image:
         begin = data[:8].hex(" ")
         raise ImageError(
             f"{len(data)} bytes, {begin} and so on, are no image that can be read ({one_line(error):.120}); expected "
-            f"{', '.join(name for name in _FORMATS if name != 'MPO')}"
+            f"{', '.join(_FORMATS)}"
         ) from None
 
 
