@@ -56,6 +56,7 @@ These tests take the families from the records:
 | vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py`, `llm/test_strip_tower.py` |
 | vision towers that take patches, against transformers | `llm/test_cut_tower.py` |
 | vision tower of Gemma 4, against transformers | `llm/test_gemma_vision.py` |
+| answers about images, against transformers | `llm/test_image_prompts.py`, `serve/test_serve_images.py` |
 | encoder of sounds of Gemma 4, against transformers | `llm/test_gemma_audio.py` |
 | assistant of Gemma 4, against transformers and the model alone | `llm/test_*assistant*.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |

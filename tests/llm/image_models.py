@@ -18,6 +18,7 @@ from oracle import logit_bound, random_weights
 from vision_language import patches_for, random_model
 
 from tcim_lite.llm import Package
+from tcim_lite.llm.vision import VisionTower
 from tcim_lite.models.families import FAMILIES
 
 torch = pytest.importorskip("torch", reason="the oracle")
@@ -131,8 +132,6 @@ class GearModel(GridModel):
     """As the class, with gears: an image keeps its proportions."""
 
     def size(self, image: Any, cell: int) -> tuple[int, int]:
-        from tcim_lite.llm.vision import VisionTower
-
         return VisionTower(self.package.folder, self.package.name).fitting(image.height, image.width)
 
 

@@ -17,6 +17,7 @@ from image_models import (
     MiniCpm46,
     png,
 )
+from omni_images import Omni
 
 from tcim_lite.llm.engine import Engine, SamplingParams, answer_all
 from tcim_lite.llm.images import ImagePrompts
@@ -30,6 +31,7 @@ MODELS = {
     "glm_ocr": (GridModel, "glm_ocr", "64x96", {}),
     "qwen3_5": (GearModel, "qwen3_5", "6,35", {"batch": 2}),
     "qwen3_5 of one size": (GridModel, "qwen3_5", "64x96", {}),
+    "qwen3_omni_moe": (Omni, "qwen3_omni_moe", "64x96", {}),
     "gemma4": (Gemma, "gemma4", "70", {"batch": 2}),
     "gemma4 with inputs of layers": (GemmaWithLayerInputs, "gemma4", "70", {}),
     "gemma4 that sees both ways": (GemmaThatSeesBothWays, "gemma4", "70", WIDE),
