@@ -118,3 +118,14 @@ def test_a_checkpoint_is_compiled_with_its_tower(tiny, files, tmp_path, monkeypa
     sizes = ["--context-length", 256, "--prefill-length", 16]
     found = in_process(capfd, tiny.folder, *asked, *sizes, "--image", files[0])
     assert found["token_ids"] == alone(tiny, f"{BEGIN}{tiny.written}What?{END}", files[:1])
+
+
+def test_the_tower_is_on_the_first_of_several_devices(files, tmp_path):
+    tiny = GridModel("qwen3_vl", tmp_path, "64x96", ndevice=2)
+    asked = ["--chat", "--prompt", "What?", "--max-new-tokens", "4", "--ignore-eos", "--json", "--image", str(files[0])]
+    found = []
+    for devices in ("0", "0,1"):
+        done = run(tiny.package.folder, *asked, "--devices", devices, TCIM_LITE_DEVICE_NUM="2")
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout)["token_ids"])
+    assert found[0] == found[1] == alone(tiny, f"{BEGIN}{tiny.written}What?{END}", files[:1])

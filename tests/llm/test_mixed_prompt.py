@@ -10,6 +10,7 @@ pytestmark = pytest.mark.oracle
 pytest.importorskip("transformers", reason="the oracle")
 
 import torch
+import warm_python
 from oracle import logit_bound
 from vision_language import IMAGE_TOKEN, MODELS, Prompt, features_of, patches_for, random_model
 
@@ -234,3 +235,36 @@ def test_places_have_to_be_in_the_prompt(places, message):
 def test_features_have_to_fit_together(given, message):
     with pytest.raises(ValueError, match=message):
         Features(*given)
+
+
+OVER_DEVICES = """
+import sys
+import numpy as np
+from tcim_lite.llm.engine import Engine, Features, MixedPrompt, SamplingParams, answer_all
+rng = np.random.default_rng(1)
+width = Engine.open(sys.argv[1]).slots.feature_width
+features = [Features(rng.standard_normal((12, width)).astype(np.float32) * 0.1, (), (3, 4)) for _ in range(2)]
+if sys.argv[3] == "3":
+    stacks = rng.standard_normal((3, 12, width)).astype(np.float32) * 0.1
+    features = [Features(each.rows, tuple(stacks), each.grid) for each in features]
+prompts = [MixedPrompt([5] * 40, [(6, each), (25, features[0])]) for each in features]
+kinds = {"one": {}, "devices": {"devices": (0, 1)}, "stages": {"devices": (0, 1), "pipeline": True}}
+found = {}
+for kind in sys.argv[2].split(","):
+    answers = answer_all(Engine.open(sys.argv[1], **kinds[kind]), prompts, SamplingParams(max_tokens=5, logprobs=0))
+    found[kind] = [[(item.token, item.logprob) for item in event.logprobs] for event in answers]
+    assert all(len(each) == 5 for each in found[kind])
+assert len({repr(answers) for answers in found.values()}) == 1, found
+assert found["one"][0] != found["one"][1]
+"""
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "glm_ocr"])
+def test_images_over_devices_and_stages(tiny_package, monkeypatch, family):
+    """Each stage gets positions, and the deepstack rows of its own layers."""
+    sizes = {"prefill_length": 16, "context_length": 64, "quant": "w8a8h1_sefp"}
+    package = tiny_package(family, ndevice=2, pipeline=2, **sizes)
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
+    stacks = "3" if family == "qwen3_vl" else "0"
+    done = warm_python.run("-c", OVER_DEVICES, package.folder, "one,devices,stages", stacks)
+    assert done.returncode == 0, done.stderr
