@@ -13,7 +13,7 @@ from tcim_lite.models.weights.packing import pack
 from tcim_lite.models.weights.quantize import RANDOM_CODES
 
 EXPERTS, CHOSEN, TOKENS, INPUTS, OUTPUTS = 8, 3, 12, 128, 64
-ORDERS = ("softmax_topk", "topk_softmax", "sigmoid")
+ORDERS = ("softmax_topk", "topk_softmax", "sigmoid", "softmax")
 
 
 def experts_weight(name, fmt, shape, seed=0):
@@ -33,7 +33,7 @@ def experts_weight(name, fmt, shape, seed=0):
 # Routing
 
 
-def routed(logits, chosen, order, normalise=False, bias=None, groups=None):
+def routed(logits, chosen, order, normalise=False, bias=None, groups=None, threshold=None):
     """ids and shares [rows, chosen] that MoERoute gives; ids through experts that answer with their number."""
     rows, experts = logits.shape
     dtype = str(logits.dtype)
@@ -43,7 +43,8 @@ def routed(logits, chosen, order, normalise=False, bias=None, groups=None):
     weights = [weight] if bias is None else [weight, WeightData("b", "float32", "dense", bias.shape, bias)]
     builder = GraphBuilder("route", dtype, weights)
     x, one = builder.input("logits", (1, rows, experts)), builder.input("one", (1, rows, 1))
-    ids, shares = builder.moe_route("route", x, chosen, order, normalise, None if bias is None else "b", groups)
+    name = None if bias is None else "b"
+    ids, shares = builder.moe_route("route", x, chosen, order, normalise, name, groups, threshold)
     module = load(builder, [builder.moe_linear("ids", one, ids, "w"), shares], weights)
     found, shares = run(module, logits=logits[None], one=np.ones((1, rows, 1), dtype))
     assert (found == found[..., :1]).all()
@@ -52,16 +53,19 @@ def routed(logits, chosen, order, normalise=False, bias=None, groups=None):
 
 def expected_route(logits, chosen, order, normalise=False, bias=0.0, groups=None):
     wide = logits.astype(np.float64)
-    scores = 1 / (1 + np.exp(-wide))
+    scores, scored = 1 / (1 + np.exp(-wide)), order in ("sigmoid", "softmax")
+    if order == "softmax":
+        scores = np.exp(wide - wide.max(axis=1, keepdims=True))
+        scores /= scores.sum(axis=1, keepdims=True)
     hidden = np.zeros(wide.shape)
     if groups is not None:
-        best = -np.sort(-(scores + bias if order == "sigmoid" else wide).reshape(len(wide), groups[0], -1), axis=2)
-        of_group = best[:, :, :2].sum(axis=2) if order == "sigmoid" else best[:, :, 0]
+        best = -np.sort(-(scores + bias if scored else wide).reshape(len(wide), groups[0], -1), axis=2)
+        of_group = best[:, :, :2].sum(axis=2) if scored else best[:, :, 0]
         kept = np.argsort(-of_group, axis=1, kind="stable")[:, : groups[1]]
         hidden = np.full((len(wide), groups[0]), np.inf)
         np.put_along_axis(hidden, kept, 0, axis=1)
         hidden = np.repeat(hidden, wide.shape[1] // groups[0], axis=1)
-    if order == "sigmoid":
+    if scored:
         ids = np.argsort(hidden - (scores + bias), axis=1, kind="stable")[:, :chosen]
         best = np.take_along_axis(scores, ids, axis=1)
         return ids, best / best.sum(axis=1, keepdims=True) if normalise else best
@@ -87,14 +91,15 @@ def test_routing(experts, chosen, dtype, order, normalise):
 
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_bias_of_the_choice_changes_no_share(dtype, normalise):
+@pytest.mark.parametrize("order", ["sigmoid", "softmax"])
+def test_a_bias_of_the_choice_changes_no_share(dtype, normalise, order):
     random = np.random.default_rng(3)
     logits = random.normal(0, 2, (TOKENS, 37)).astype(dtype)
     bias = random.normal(0, 1, 37).astype(np.float32)
-    ids, shares = routed(logits, 5, "sigmoid", normalise, bias)
-    want_ids, want = expected_route(logits, 5, "sigmoid", normalise, bias)
+    ids, shares = routed(logits, 5, order, normalise, bias)
+    want_ids, want = expected_route(logits, 5, order, normalise, bias)
     np.testing.assert_array_equal(ids, want_ids)
-    assert (want_ids != expected_route(logits, 5, "sigmoid")[0]).any(axis=1).all()
+    assert (want_ids != expected_route(logits, 5, order)[0]).any(axis=1).all()
     np.testing.assert_allclose(shares, want, rtol=2e-3 if dtype == "float16" else 2e-6, atol=1e-7)
 
 
@@ -121,6 +126,37 @@ def test_of_equal_groups_the_lower_one_is_kept(order):
     logits = np.array([[1, 2, 1, 2, 2, 1], [0, 0, 0, 0, 0, 0], [-1, -1, 3, 0, 0, 3]], np.float32)
     ids, _ = routed(logits, 2, order, True, None, (3, 1))
     assert ids.tolist() == [[1, 0], [0, 1], [2, 3]]
+
+
+def sparse_mixer(logits, chosen, threshold):
+    """Each of the chosen has a softmax over those that are no better and near enough."""
+    wide, ids, shares = logits.astype(np.float32), np.zeros((len(logits), chosen), int), []
+    for row, own in enumerate(wide):
+        left, counts = own.copy(), []
+        for rank in range(chosen):
+            ids[row, rank] = left.argmax()
+            most = left[ids[row, rank]]
+            with np.errstate(invalid="ignore"):  # 0 / 0 is near
+                far = (most - own) / np.maximum(np.abs(own), most) > np.float32(threshold)
+            counts.append(1 / np.exp(np.where(far, -np.inf, left) - most).sum(dtype=np.float64))
+            left[ids[row, rank]] = -np.inf
+        shares.append(counts)
+    return ids, np.array(shares)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("threshold", [0.02, 0.5])
+@pytest.mark.parametrize(("experts", "chosen"), [(2, 2), (16, 2), (37, 3)])
+def test_a_sparse_mixer_leaves_out_what_is_far_away(experts, chosen, threshold, dtype):
+    logits = np.random.default_rng(experts).normal(0.2, 1, (TOKENS, experts)).astype(dtype)
+    logits[:4] = 4 + logits[:4] / 20  # near each other
+    logits[4] -= 9  # all below 0
+    logits[5] = np.round(logits[5])
+    ids, shares = routed(logits, chosen, "sparse_mixer", threshold=threshold)
+    want_ids, want = sparse_mixer(logits, chosen, threshold)
+    np.testing.assert_array_equal(ids, want_ids)
+    np.testing.assert_allclose(shares, want, rtol=2e-3 if dtype == "float16" else 2e-6, atol=1e-7)
+    assert len(np.unique(shares)) >= 3  # shares are no constants
 
 
 @pytest.mark.parametrize("order", ORDERS)

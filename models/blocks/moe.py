@@ -23,17 +23,20 @@ class Moe:
 
     Attributes:
         order: Whether the softmax is over all experts, before the choice, or over the chosen ones; `sigmoid` is that of
-            each expert instead, to which a bias is added for the choice.
+            each expert instead, to which a bias is added for the choice, `softmax` the same of the softmax over all;
+            with `sparse_mixer` each chosen one has a softmax over those that are no better and near enough.
+        threshold: How near, with `sparse_mixer`.
         normalise: The chosen experts' shares are divided by their sum.
         groups: How many groups of experts there are, and of how many of them those of a token come; None without.
-        choice_bias: Of `sigmoid`: there is that bias.
+        choice_bias: Of `sigmoid` and `softmax`: there is that bias.
         scale: Of the sum of the chosen experts.
         shared_gate: What the shared expert gives is multiplied by the sigmoid of a gate.
         bias: The router and all projections have biases.
         clamp: Of the product of gate and up; None for silu(gate) * up.
     """
 
-    order: Literal["softmax_topk", "topk_softmax", "sigmoid"]
+    order: Literal["softmax_topk", "topk_softmax", "sigmoid", "softmax", "sparse_mixer"]
+    threshold: float | None = None
     normalise: bool = False
     groups: tuple[int, int] | None = None
     choice_bias: bool = True
@@ -45,7 +48,7 @@ class Moe:
     @property
     def has_choice_bias(self) -> bool:
         """Whether a bias counts in the choice alone."""
-        return self.order == "sigmoid" and self.choice_bias
+        return self.order in ("sigmoid", "softmax") and self.choice_bias
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
@@ -78,7 +81,7 @@ class Moe:
         logits = part.linear(f"{here}.router", normed, roles.ROUTER, layer, roles.ROUTER_BIAS if self.bias else None)
         choice = part.weight(roles.ROUTER_CHOICE, layer) if self.has_choice_bias else None
         ids, shares = builder.moe_route(
-            f"{here}.route", logits, experts.chosen, self.order, self.normalise, choice, self.groups
+            f"{here}.route", logits, experts.chosen, self.order, self.normalise, choice, self.groups, self.threshold
         )
 
         def linear(name: str, x: Ref, role: roles.Role, bias: roles.Role) -> Ref:

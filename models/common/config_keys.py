@@ -27,9 +27,10 @@ class Key:
     Attributes:
         name: In `config.json`.
         kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layer` the number of a
-            layer, `layers` a list of such, `sizes` a list of positive integers, `names` a list of texts, `choice` a
-            text or a flag, `optional` a positive number or none, `count` a whole number from 0 on, `same_size` a
-            positive integer or a list of it for each layer, `by_layer` an object of objects by layer, or none.
+            layer, `until` such or -1 for the last, `layers` a list of such, `sizes` a list of positive integers,
+            `names` a list of texts, `choice` a text or a flag, `optional` a positive number or none, `count` a whole
+            number from 0 on, `same_size` a positive integer or a list of it for each layer, `by_layer` an object of
+            objects by layer, or none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key, of files that do not have `name`.
@@ -41,6 +42,7 @@ class Key:
         "number",
         "flag",
         "layer",
+        "until",
         "layers",
         "sizes",
         "same_size",
@@ -134,6 +136,11 @@ def layer(name: str, value: Any) -> int:
     return value
 
 
+def until(name: str, value: Any) -> int:
+    """Returns `value` if it is the number of a layer, or -1 for the last."""
+    return -1 if type(value) is int and value == -1 else layer(name, value)
+
+
 def layers(name: str, value: Any) -> list[int]:
     """Returns `value` if it is a list of numbers of layers."""
     if not isinstance(value, (list, tuple)) or not all(type(item) is int and item >= 0 for item in value):
@@ -198,6 +205,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "number": positive,
     "flag": flag,
     "layer": layer,
+    "until": until,
     "layers": layers,
     "sizes": sizes,
     "same_size": same_size,

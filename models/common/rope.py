@@ -183,8 +183,10 @@ def _longrope(
     context_length: int,
 ) -> tuple[NDArray[np.float32], float]:
     factor = _number(scaling, "factor", max_position_embeddings / original)
-    if scaling.get("attention_factor") is not None:
-        attention_factor = _number(scaling, "attention_factor")
+    mscale = "long_mscale" if context_length > original else "short_mscale"  # of Phi-3.5-MoE
+    given = mscale if scaling.get(mscale) is not None else "attention_factor"
+    if scaling.get(given) is not None:
+        attention_factor = _number(scaling, given)
     else:
         attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     key = "long_factor" if context_length > original else "short_factor"

@@ -21,7 +21,7 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return Attention(window=config.windows[layer]), Moe(order="softmax_topk", normalise=True)
 
 
-def _experts(values: Mapping[str, Any]) -> Experts:
+def experts(values: Mapping[str, Any]) -> Experts:
     return Experts(
         count=values["num_local_experts"], chosen=values["num_experts_per_tok"], inner=values["intermediate_size"]
     )
@@ -62,7 +62,7 @@ FAMILY = Family(
             "ffn_up_exps": "block_sparse_moe.experts.{expert}.w3",
         },
     ),
-    experts=_experts,
+    experts=experts,
     rope_theta=1e6,
     tiny={
         **TINY,

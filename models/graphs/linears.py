@@ -49,16 +49,21 @@ class GraphLinears(GraphElements):
         normalise: bool,
         bias: str | None = None,
         groups: tuple[int, int] | None = None,
+        threshold: float | None = None,
     ) -> tuple[Ref, Ref]:
         """[B, T, E] -> ids int32 [B, T, chosen] of the experts with the largest logits, and what each counts.
 
-        An `order` of "sigmoid" scores each expert by itself; a vector `bias` then counts in the choice alone. `groups`
-        are how many there are of experts, and of how many of them experts are chosen.
+        An `order` of "sigmoid" or "softmax" scores experts; a vector `bias` then counts in the choice alone. `groups`
+        are how many there are of experts, and of how many of them experts are chosen. The `threshold` is that of the
+        order "sparse_mixer".
         """
-        assert bias is None or order == "sigmoid"
+        scored = order in ("sigmoid", "softmax")
+        assert bias is None or scored
         operands = [logits] + ([self.weight(bias)] if bias else [])
         attributes: dict[str, int | float | str] = {"k": chosen, "order": order, "normalise": int(normalise)}
-        if order == "sigmoid":
+        if threshold is not None:
+            attributes["threshold"] = threshold
+        if scored:
             attributes = {"k": chosen, "scores": order, "normalise": int(normalise)}
         if groups is not None:
             attributes |= {"groups": groups[0], "kept_groups": groups[1]}

@@ -101,7 +101,8 @@ class VectorSpec:
     """A dense fp32 vector: a norm's weight, or the biases of a merged Linear; attributes as those of `LinearSpec`.
 
     Of `experts` it is one for each, [E, N]; `lengths` are those of the tensors of one. `function` changes the numbers,
-    then `offset` is added and `scale` multiplies. With `taps` it is [taps, N], of a tensor [N, 1, taps].
+    then `offset` is added and `scale` multiplies. With `taps` it is [taps, N], of a tensor [N, 1, taps]; `as_row`
+    tensors are [1, N].
     """
 
     role: Role
@@ -119,6 +120,7 @@ class VectorSpec:
     turned: tuple[int, int] = (0, 0)
     head_parts: tuple[int, ...] = ()
     pairs: bool = False
+    as_row: bool = False
 
     @property
     def name(self) -> str:
@@ -136,6 +138,8 @@ class VectorSpec:
     def tensor_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Of all `tensors`."""
         lengths = self.lengths * (self.experts or 1)
+        if self.as_row:
+            return tuple((1, length) for length in lengths)
         return tuple((length,) if self.taps is None else (length, 1, self.taps) for length in lengths)
 
 
@@ -177,7 +181,7 @@ class CheckpointTensors:
         return TensorMatrix(self._checkpoint, name, shape)
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
-        parts = [FUNCTIONS[spec.function](self._checkpoint.read(name)) for name in spec.tensors]
+        parts = [FUNCTIONS[spec.function](self._checkpoint.read(name)).reshape(-1) for name in spec.tensors]
         if spec.taps is not None:
             return np.ascontiguousarray(np.concatenate(parts).reshape(-1, spec.taps).T)
         parts = in_order(parts, spec.merge, spec.turned, spec.head_parts, spec.pairs)

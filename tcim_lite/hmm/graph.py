@@ -109,6 +109,7 @@ _MINOR_OF_ATTRIBUTE = {
     ("MoERoute", "groups"): 7,
     ("MoERoute", "kept_groups"): 7,
     ("MoERoute", "scores"): 4,
+    ("MoERoute", "threshold"): 7,
     ("Mul", "broadcast"): 3,
     ("Resizer", "parts"): 6,
     ("Rope", "positions"): 1,
@@ -125,6 +126,8 @@ Attribute = int | float | str
 _MINOR_OF_VALUE: Mapping[tuple[str, str, Attribute], int] = {
     ("FlashAttention", "mask", "row"): 6,
     ("FlashAttention", "mask", "besides"): 6,
+    ("MoERoute", "order", "sparse_mixer"): 7,
+    ("MoERoute", "scores", "softmax"): 7,
 }
 
 

@@ -41,6 +41,7 @@ def _drawn(config: str, seed: int) -> Tensors:
             values += role.kind in ("norm", "factors")
             if role.kind == "taps":
                 values = rng.standard_normal((rows, 1, read.flags["linear_conv_kernel_dim"])) * 0.1
+            values = values[None] if read.family.tensors[role].transform == "row" else values
             tensors[name] = values.astype(np.float16)
 
     add(roles.EMBEDDING, None, (read.vocab_size,), read.hidden_size)

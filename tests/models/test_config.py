@@ -165,7 +165,7 @@ def test_older_files_of_olmo3_scale_rope_where_there_is_no_window() -> None:
 def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> None:
     """A file with no key but the sizes and `changes` shows the defaults."""
     transformers = pytest.importorskip("transformers", reason="oracle")
-    if family == "phi3" and (changes.get("rope_parameters") or changes.get("rope_scaling")):
+    if family in ("phi3", "phimoe") and (changes.get("rope_parameters") or changes.get("rope_scaling")):
         pytest.skip("transformers takes LongRoPE alone here")
     raw = {**SIZES, **changes}
     if FAMILIES[family].contract.per_layer[0].role == "latent_cache":  # transformers cannot run others

@@ -116,6 +116,13 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ),
         ("phi", {"qk_layernorm": True}, "qk_layernorm=True is not supported; Phi is compiled with False only"),
         ("nemotron", {"norm_eps": 0}, "rms_norm_eps must be a positive number"),
+        ("ernie4_5_moe", {"moe_norm_min": 0.1}, "moe_norm_min=0.1 is not supported; ERNIE 4.5 MoE is compiled with 1e"),
+        ("ernie4_5_moe", {"moe_layer_end_index": -2}, "moe_layer_end_index must be the number of a layer, 0 for the"),
+        (
+            "phimoe",
+            {"num_experts_per_tok": 3},
+            "num_experts_per_tok=3 is not supported; Phi-3.5-MoE is compiled with 2",
+        ),
         ("ernie4_5", {"use_bias": True}, "use_bias=True is not supported; ERNIE 4.5 dense is compiled with False only"),
         ("glm4", {"partial_rotary_factor": 0.01}, "partial_rotary_factor=0.01 turns 0 of 64 elements"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers has 1 numbers, expected one for each of 2"),

@@ -148,6 +148,8 @@ void StepLauncher::launch_step(const MoERouteSpec& spec) {
   args.softmax_first = spec.softmax_first;
   args.normalise = spec.normalise;
   args.sigmoid = spec.sigmoid;
+  args.softmax_scores = spec.softmax_scores;
+  args.threshold = spec.threshold;
   args.bias = static_cast<const float*>(memory_.weight(spec.bias_id));
   args.groups = int(spec.groups);
   args.kept_groups = int(spec.kept_groups);

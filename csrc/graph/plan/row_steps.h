@@ -50,6 +50,9 @@ struct LinearSpec {
 
 // What MoERoute chooses for each row: the ids of `chosen` experts and what their outputs count.
 struct MoERouteSpec {
+  // Far above any real model; a row's choice is in registers.
+  static constexpr int64_t kMostChosen = 64, kMostExperts = 4096;
+
   Elem elem = kF16;  // of logits and weights
   Rows logits;       // [rows, experts]
   Rows ids;          // [rows, chosen] int32
@@ -58,8 +61,12 @@ struct MoERouteSpec {
   bool softmax_first = true;            // over all experts; otherwise over the chosen ones
   bool normalise = false;               // divide by the sum of the chosen ones
   bool sigmoid = false;                 // of each logit instead of a softmax
-  uint32_t bias_id = kNoValue;          // [experts] float32, added to the sigmoids for the choice alone
+  bool softmax_scores = false;          // the softmax over all experts is what they are chosen by
+  float threshold = 0;                  // above 0, sparse_mixer: who counts in the softmax of each of the chosen
+  uint32_t bias_id = kNoValue;          // [experts] float32, added to the scores for the choice alone
   int64_t groups = 1, kept_groups = 1;  // experts of the best groups alone are chosen
+
+  bool scored() const { return sigmoid || softmax_scores; }
 };
 
 // As `linear`, with the matrix and the bias of the expert that a row chose: packed [experts * outputs, inputs] and

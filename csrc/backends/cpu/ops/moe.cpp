@@ -1,6 +1,7 @@
 #include "backends/cpu/ops/moe.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "backends/cpu/ops/linear_rows.h"
@@ -34,7 +35,7 @@ void MoERouteStep::route(const RunContext& context, int64_t row, float* scratch)
   auto* const kept = reinterpret_cast<int32_t*>(share + experts + groups);  // by group: whether its experts take part
   const std::byte* const source = context.at(logits.value) + row * logits.stride * elem_bytes(elem);
   kernels.widen[elem]({source, logit, 1, experts, experts, experts, 1.0f});
-  if (sigmoid) score(context, logit, share);
+  if (scored()) score(context, logit, share);
   if (kept_groups < groups) keep_groups(logit, share + experts, kept);
 
   // Insertion into the best so far: an expert passes only smaller ones, so of equal ones the lower id stays ahead.
@@ -50,15 +51,14 @@ void MoERouteStep::route(const RunContext& context, int64_t row, float* scratch)
 
   const float largest = logit[id[0]];
   float sum = 0;
-  if (sigmoid) {
+  if (threshold > 0) {
+    mix(context, id, logit, share);
+  } else if (scored()) {
     for (int64_t rank = 0; rank < chosen; ++rank) sum += share[id[rank]];
     for (int64_t rank = 0; rank < chosen; ++rank) logit[rank] = normalise ? share[id[rank]] / sum : share[id[rank]];
   } else if (softmax_first) {
     for (int64_t expert = 0; expert < experts; ++expert) share[expert] = logit[expert] - largest;
-    kernels.exp(share, share, experts);
-    float sums[kLanes] = {};
-    for (int64_t expert = 0; expert < experts; ++expert) sums[expert % kLanes] += share[expert];
-    sum = tree_sum(sums);
+    sum = exp_sum(context, share);
     float of_chosen = 0;
     for (int64_t rank = 0; rank < chosen; ++rank) {
       logit[rank] = share[id[rank]] / sum;
@@ -75,17 +75,47 @@ void MoERouteStep::route(const RunContext& context, int64_t row, float* scratch)
   kernels.narrow[elem]({logit, target, 1, chosen, chosen, chosen});
 }
 
+// Each of `values` becomes its exp; returns their sum.
+float MoERouteStep::exp_sum(const RunContext& context, float* values) const {
+  context.kernels.exp(values, values, experts);
+  float sums[kLanes] = {};
+  for (int64_t expert = 0; expert < experts; ++expert) sums[expert % kLanes] += values[expert];
+  return tree_sum(sums);
+}
+
 // What experts count, and in place of the logits what they are chosen by.
 void MoERouteStep::score(const RunContext& context, float* logit, float* share) const {
-  for (int64_t expert = 0; expert < experts; ++expert) share[expert] = -logit[expert];
-  context.kernels.exp(share, share, experts);
+  float largest = logit[0], sum = 0;
+  for (int64_t expert = 1; expert < experts; ++expert)
+    if (is_larger(logit[expert], largest)) largest = logit[expert];
+  for (int64_t expert = 0; expert < experts; ++expert)
+    share[expert] = sigmoid ? -logit[expert] : logit[expert] - largest;
+  if (sigmoid)
+    context.kernels.exp(share, share, experts);
+  else
+    sum = exp_sum(context, share);
   for (int64_t expert = 0; expert < experts; ++expert) {
-    share[expert] = 1.0f / (1.0f + share[expert]);
+    share[expert] = sigmoid ? 1.0f / (1.0f + share[expert]) : share[expert] / sum;
     logit[expert] = bias == nullptr ? share[expert] : share[expert] + bias[expert];
   }
 }
 
-// By what experts are chosen by: of a group counts the largest, of sigmoids the sum of the two largest.
+// In place of the first logits, what each of the chosen counts: its softmax over those behind it that are near enough.
+void MoERouteStep::mix(const RunContext& context, const int32_t* id, float* logit, float* share) const {
+  std::array<float, kMostChosen> counts;
+  for (int64_t rank = 0; rank < chosen; ++rank) {
+    const float most = logit[id[rank]];
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      const float below = most - logit[expert], size = std::max(std::fabs(logit[expert]), most);
+      share[expert] = below / size > threshold ? -INFINITY : -below;
+    }
+    for (int64_t before = 0; before < rank; ++before) share[id[before]] = -INFINITY;
+    counts[rank] = 1.0f / exp_sum(context, share);
+  }
+  std::copy_n(counts.begin(), chosen, logit);
+}
+
+// By what experts are chosen by: of a group counts the largest, of scores the sum of the two largest.
 void MoERouteStep::keep_groups(const float* logit, float* best, int32_t* kept) const {
   const int64_t size = experts / groups;
   for (int64_t group = 0; group < groups; ++group) {
@@ -99,7 +129,7 @@ void MoERouteStep::keep_groups(const float* logit, float* best, int32_t* kept) c
         second = i;
       }
     }
-    best[group] = sigmoid ? own[first] + own[second] : own[first];
+    best[group] = scored() ? own[first] + own[second] : own[first];
   }
   for (int64_t group = 0; group < groups; ++group) {
     int64_t before = 0;

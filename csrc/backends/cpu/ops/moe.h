@@ -19,6 +19,8 @@ struct MoERouteStep final : Step, MoERouteSpec {
 
  private:
   void route(const RunContext& context, int64_t row, float* scratch) const;
+  float exp_sum(const RunContext& context, float* values) const;
+  void mix(const RunContext& context, const int32_t* id, float* logit, float* share) const;
   void score(const RunContext& context, float* logit, float* share) const;
   void keep_groups(const float* logit, float* best, int32_t* kept) const;
 };

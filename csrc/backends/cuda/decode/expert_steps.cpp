@@ -29,9 +29,9 @@ bool fit_together(const ExpertSteps& s) {
   const LinearSpec &router = *s.router, &gate_up = s.gate_up->linear, &down = s.down->linear;
   const uint32_t product = s.clamped != nullptr ? s.clamped->y.value : gate_up.y.value;
   return s.norm->groups == 1 && router.norm_id == kNoValue && router.epilogue == LinearSpec::Epilogue::Store &&
-         router.x.value == s.norm->y.value && s.route->logits.value == router.y.value && !s.route->sigmoid &&
-         s.route->kept_groups == s.route->groups && !s.gate_up->in_order && gate_up.x.value == s.norm->y.value &&
-         s.gate_up->ids.value == s.route->ids.value &&
+         router.x.value == s.norm->y.value && s.route->logits.value == router.y.value && !s.route->scored() &&
+         s.route->threshold == 0 && s.route->kept_groups == s.route->groups && !s.gate_up->in_order &&
+         gate_up.x.value == s.norm->y.value && s.gate_up->ids.value == s.route->ids.value &&
          (s.clamped == nullptr || s.clamped->x.value == gate_up.y.value) && down.x.value == product &&
          down.epilogue == LinearSpec::Epilogue::Store && s.down->x_per_expert() &&
          s.down->ids.value == s.route->ids.value && s.combine->x.value == down.y.value &&

@@ -209,8 +209,10 @@ struct RouteArgs {
   int64_t stride;      // of logits
   int rows, experts, chosen;
   bool softmax_first, normalise;
-  bool sigmoid;       // instead of a softmax
-  const float* bias;  // [experts], added to the sigmoids for the choice; null: none
+  bool sigmoid;         // instead of a softmax
+  bool softmax_scores;  // experts are chosen by the softmax over all of them
+  float threshold;      // above 0: who counts in the softmax of each of the chosen, the order sparse_mixer
+  const float* bias;    // [experts], added to the scores for the choice; null: none
   int groups, kept_groups;
   const int* live;
   const int* refused;

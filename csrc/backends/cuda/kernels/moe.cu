@@ -27,7 +27,7 @@ __device__ __forceinline__ uint64_t warp_max(uint64_t v) {
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// One warp: of a group counts the largest of what experts are chosen by, of sigmoids the sum of the two largest.
+// One warp: of a group counts the largest of what experts are chosen by, of scores the sum of the two largest.
 __device__ void keep_groups(const RouteArgs& args, const float* logit, float* of_group, int* kept) {
   const int lane = threadIdx.x, size = args.experts / args.groups;
   for (int group = lane; group < args.groups; group += 32) {
@@ -38,7 +38,7 @@ __device__ void keep_groups(const RouteArgs& args, const float* logit, float* of
       first = key > first ? key : first;
     }
     const auto at = [&](uint64_t key) { return logit[group * size + int(0xffffffffu - uint32_t(key))]; };
-    of_group[group] = args.sigmoid ? at(first) + at(second) : at(first);
+    of_group[group] = args.sigmoid || args.softmax_scores ? at(first) + at(second) : at(first);
   }
   __syncwarp();
   for (int group = lane; group < args.groups; group += 32) {
@@ -48,6 +48,32 @@ __device__ void keep_groups(const RouteArgs& args, const float* logit, float* of
     kept[group] = before < args.kept_groups;
   }
   __syncwarp();
+}
+
+// The largest of a row of logits, and the sum of exp(l - it).
+struct Whole {
+  float most = 0, sum = 1;
+};
+template <typename T>
+__device__ Whole whole_of(const T* logits, int count) {
+  uint64_t best = 0;
+  for (int i = threadIdx.x; i < count; i += 32) best = max(best, rank_key(load(logits + i), i));
+  const float most = load(logits + int(0xffffffffu - uint32_t(warp_max(best))));
+  float sum = 0;
+  for (int i = threadIdx.x; i < count; i += 32) sum += expf(load(logits + i) - most);
+  return {most, warp_sum(sum)};
+}
+
+// What the expert with the rank key `last` and the logit `most` counts: its softmax over those behind it that are near
+// enough.
+__device__ float sparse_share(const RouteArgs& args, const float* logit, float most, uint64_t last) {
+  float sum = 0;
+  for (int expert = threadIdx.x; expert < args.experts; expert += 32) {
+    const float own = logit[expert];
+    const bool far = (most - own) / fmaxf(fabsf(own), most) > args.threshold;
+    if (!far && rank_key(own, expert) <= last) sum += expf(own - most);
+  }
+  return 1.0f / warp_sum(sum);
 }
 
 // A warp for each row.
@@ -62,9 +88,12 @@ __global__ void route_kernel(RouteArgs args) {
   const int row = blockIdx.x, lane = threadIdx.x;
   if (!is_live(args.live, row)) return;
   const T* from = static_cast<const T*>(args.logits) + row * args.stride;
+  const bool scored = args.sigmoid || args.softmax_scores;
+  const Whole all = args.softmax_scores ? whole_of(from, args.experts) : Whole{};
+  const auto score = [&](float own) { return args.sigmoid ? sigmoid(own) : expf(own - all.most) / all.sum; };
   for (int expert = lane; expert < args.experts; expert += 32) {
     const float own = load(from + expert), bias = args.bias == nullptr ? 0.0f : args.bias[expert];
-    logit[expert] = args.sigmoid ? sigmoid(own) + bias : own;
+    logit[expert] = scored ? score(own) + bias : own;
   }
   __syncwarp();
   const bool has_groups = args.kept_groups < args.groups;
@@ -85,9 +114,10 @@ __global__ void route_kernel(RouteArgs args) {
     last = warp_max(best);
     const int id = int(0xffffffffu - uint32_t(last));
     if (rank == 0) largest = logit[id];
+    const float mixed = args.threshold > 0 ? sparse_share(args, logit, logit[id], last) : 0;
     if (lane == 0) {
       ids[rank] = id;
-      share[rank] = args.sigmoid ? sigmoid(load(from + id)) : expf(logit[id] - largest);
+      share[rank] = args.threshold > 0 ? mixed : scored ? score(load(from + id)) : expf(logit[id] - largest);
     }
   }
   __syncwarp();
@@ -97,8 +127,9 @@ __global__ void route_kernel(RouteArgs args) {
   float of_chosen = 0;
   for (int rank = lane; rank < args.chosen; rank += 32) of_chosen += share[rank];
   of_chosen = warp_sum(of_chosen);
-  const float unscaled = args.sigmoid ? 1.0f : of_all;
-  const float whole = (args.softmax_first || args.sigmoid) && !args.normalise ? unscaled : of_chosen;
+  const float unscaled = scored || args.threshold > 0 ? 1.0f : of_all;
+  const bool by_itself = args.softmax_first || scored || args.threshold > 0;
+  const float whole = by_itself && !args.normalise ? unscaled : of_chosen;
   T* const shares = static_cast<T*>(args.shares) + int64_t(row) * args.chosen;
   for (int rank = lane; rank < args.chosen; rank += 32) store(shares + rank, share[rank] / whole);
 }
