@@ -192,6 +192,12 @@ def test_bad_tensors_are_named(tmp_path: Path, edit: Any, message: str) -> None:
     assert not (tmp_path / "coded_out").exists()
 
 
+def test_what_is_said_of_the_language_model_alone_is_read() -> None:
+    whole = scheme_of({"quantization_config": FP8})
+    assert scheme_of({"text_config": {"quantization_config": FP8}}) == whole is not None
+    assert scheme_of({"text_config": []}) is None
+
+
 @pytest.mark.filterwarnings("ignore:.*does not ask for")
 def test_fp8_without_a_config_is_no_float(tmp_path: Path) -> None:
     coded = Coded("qwen3", FP8, block_encoder())

@@ -32,7 +32,8 @@ def scheme_of(config: Mapping[str, Any]) -> Scheme | None:
     Raises:
         CompileError: A method or layout that is not read here.
     """
-    scheme = config.get(WHERE)
+    text = config.get("text_config")  # of models that see, some say it there
+    scheme = config.get(WHERE) or (text.get(WHERE) if isinstance(text, Mapping) else None)
     if not scheme:
         return None
     method = scheme.get("quant_method", "?") if isinstance(scheme, Mapping) else scheme
