@@ -129,9 +129,9 @@ void Buffer::mark_written_by_runs() {
   written_by_runs_ = true;
 }
 
-void Buffer::add_uses(std::weak_ptr<const Uses> uses) {
+void Buffer::add_uses(std::shared_ptr<const Uses> uses) {
   const std::lock_guard lock(uses_mutex_);
-  std::erase_if(uses_, [](const auto& each) { return each.expired(); });
+  std::erase_if(uses_, [](const auto& each) { return each->over(); });
   uses_.push_back(std::move(uses));
 }
 
@@ -139,7 +139,7 @@ void Buffer::add_uses(std::weak_ptr<const Uses> uses) {
 std::shared_ptr<const Uses> Buffer::find_busy() const noexcept {
   const std::lock_guard lock(uses_mutex_);
   for (auto each = uses_.rbegin(); each != uses_.rend(); ++each) {
-    if (auto uses = each->lock(); uses != nullptr && !uses->idle()) return uses;
+    if (!(*each)->idle()) return *each;
   }
   return nullptr;
 }
@@ -152,8 +152,8 @@ void Buffer::wait_for_runs() const {
   std::vector<std::pair<std::shared_ptr<const Uses>, uint64_t>> queued;
   {
     const std::lock_guard lock(uses_mutex_);
-    for (const auto& each : uses_) {
-      if (auto uses = each.lock(); uses != nullptr && !uses->idle()) queued.emplace_back(uses, uses->begun());
+    for (const auto& uses : uses_) {
+      if (!uses->idle()) queued.emplace_back(uses, uses->begun());
     }
   }
   for (const auto& [uses, begun] : queued) {

@@ -60,7 +60,7 @@ class Buffer : public NoCopy {
 
   // Queued runs that use the buffer, of every set of bindings that it is in. Host reads and writes wait until there are
   // none.
-  void add_uses(std::weak_ptr<const Uses> uses);
+  void add_uses(std::shared_ptr<const Uses> uses);
   void wait_idle() const noexcept;
   // The same for the runs that are queued by now. Interruptible, so with no lock held: throws Interrupted.
   void wait_for_runs() const;
@@ -100,8 +100,10 @@ class Buffer : public NoCopy {
   std::vector<Slab> slabs_;
   SlabLayout layout_;
   mutable std::mutex uses_mutex_;
-  // Not owned, so that bindings can be dropped without a lock: a module may be destroyed while another thread forks.
-  std::vector<std::weak_ptr<const Uses>> uses_;
+  // Of dropped bindings, too, until others come: those are dropped without a lock, as a module may be destroyed while
+  // another thread forks; and who finds them idle sees what their runs wrote, which an expired pointer would not
+  // ensure.
+  std::vector<std::shared_ptr<const Uses>> uses_;
   std::atomic<bool> handed_out_{false};
   std::mutex arrays_mutex_;
   bool lent_to_arrays_ = false;

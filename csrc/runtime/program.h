@@ -70,6 +70,9 @@ class BoundRun : public Work {
  public:
   // Every port has a buffer. `module` is the handle that listeners know.
   BoundRun(uint64_t module, std::shared_ptr<Program> program, PortTable& inputs, PortTable& outputs);
+  BoundRun(const BoundRun&) = delete;
+  BoundRun& operator=(const BoundRun&) = delete;
+  ~BoundRun() override { uses_->retire(); }
 
   // Marks the buffers as used by a run queued on `stream`; finish() ends that, or end_use() if the run is not queued
   // after all.

@@ -25,6 +25,10 @@ class Uses {
     ended_one_.notify_all();
   }
 
+  // No run begins any more.
+  void retire() noexcept { retired_.store(true, std::memory_order_release); }
+  bool over() const noexcept { return retired_.load(std::memory_order_acquire) && idle(); }
+
   uint64_t begun() const noexcept { return begun_.load(std::memory_order_relaxed); }
   bool idle() const noexcept {
     const uint64_t ended = ended_.load(std::memory_order_acquire);  // first, so that all that ended counts as begun
@@ -53,6 +57,7 @@ class Uses {
 
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> ended_{0};
+  std::atomic<bool> retired_{false};
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_one_;
   mutable std::atomic<int> waiters_{0};

@@ -103,6 +103,35 @@ void test_memory_is_handed_from_thread_to_thread() {
   in_threads(80, {produce, consume, consume});
 }
 
+// Each run has an output of its own, so the bindings of the run before are dropped while others read what it wrote.
+void test_results_of_dropped_bindings_are_read_without_sync() {
+  const auto module = load("add.hmm");
+  std::mutex mutex;
+  std::deque<Tensor> queued;
+  const auto produce = [&](int) {
+    const Tensor made = Tensor::allocate(module->output_info("total"));
+    module->set_dev_output("total", made);
+    module->run();
+    {
+      const std::lock_guard lock(mutex);
+      queued.push_back(made);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(300));
+  };
+  const auto consume = [&](int) {
+    Tensor next;
+    while (!next.has_storage()) {
+      const std::lock_guard lock(mutex);
+      if (queued.empty()) continue;
+      next = std::move(queued.front());
+      queued.pop_front();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the run ends, and its bindings are dropped
+    (void)next.to_host(true).to_array();
+  };
+  in_threads(40, {produce, consume});
+}
+
 void test_errors_of_runs_are_raised_in_any_thread() {
   const auto module = load("llm_decode.hmm");  // without lengths, so each run fails
   std::atomic<int> raised{0};
@@ -252,6 +281,7 @@ int main(int argc, char** argv) {
   test_models_come_and_go_while_others_run();
   test_threads_share_a_module();
   test_memory_is_handed_from_thread_to_thread();
+  test_results_of_dropped_bindings_are_read_without_sync();
   test_errors_of_runs_are_raised_in_any_thread();
   test_listeners_come_and_go_in_a_round();
   std::string folder = std::filesystem::temp_directory_path() / "tcim_lite_races_XXXXXX";
