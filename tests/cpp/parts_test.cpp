@@ -1,6 +1,7 @@
 // A model in parts gives what it gives in one piece, bit for bit; parts that do not fit together are refused.
 #include "graph/parts.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -133,6 +134,14 @@ Op& gather_of(Graph& graph, size_t index) {
   }
   std::abort();
 }
+
+// Destroyed after main, as what a program keeps in static objects, which may call the runtime.
+struct AtExit {
+  AtExit() = default;
+  ~AtExit() {
+    if (cpu_backend().allocate(0, 64, Placing::NearDevice) == nullptr) std::abort();
+  }
+} at_exit;
 
 }  // namespace
 

@@ -49,8 +49,8 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 Backend& cpu_backend() {
-  static CpuBackend backend;
-  return backend;
+  static auto* const backend = new CpuBackend;  // destructors of static objects may call the runtime
+  return *backend;
 }
 
 }  // namespace tcim_lite
