@@ -84,7 +84,7 @@ class Handles {
       const char* kind = Kind<Handle>::kName;
       if (handle == nullptr) fail(ErrorCode::Argument, "the handle of the ", kind, " is NULL");
       fail(ErrorCode::Argument, "the handle of the ", kind,
-           " stands for nothing: it was destroyed, or is not what a call for a ", kind, " returned");
+           " stands for nothing: it was destroyed, or is not what a call for it returned");
     }
     return found;
   }
