@@ -64,16 +64,21 @@ class Scaled:
 
 
 class CodeMatrix:
-    """A matrix tensor that is stored as 4-bit codes: of each row the K codes (int8), then its fp16 scales, as bytes."""
+    """A matrix tensor that is stored as 4-bit codes: of each row the K codes (int8), then its fp16 scales, as bytes.
 
-    def __init__(self, checkpoint: CodeStore, name: str, shape: tuple[int, ...]) -> None:
+    What multiplies every element is in the scales, rounded to fp16.
+    """
+
+    def __init__(self, checkpoint: CodeStore, name: str, shape: tuple[int, ...], scale: float = 1.0) -> None:
         """Raises CheckpointError unless the tensor is there with `shape`."""
         checkpoint.check(name, shape)
         self.shape = (shape[0], shape[1] + 2 * (shape[1] // GROUP))
-        self._checkpoint, self._name = checkpoint, name
+        self._checkpoint, self._name, self._scale = checkpoint, name, np.float32(scale)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         codes, scales = self._checkpoint.codes(self._name, start, stop)
+        if self._scale != 1:
+            scales = np.minimum(scales * self._scale, np.float32(np.finfo(np.float16).max)).astype(np.float16)
         return np.concatenate((codes.view(np.uint8), np.ascontiguousarray(scales).view(np.uint8)), axis=1)
 
 

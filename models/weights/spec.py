@@ -197,7 +197,7 @@ class CheckpointTensors:
             scale = spec.scale * float(factor)
             tensors = list(zip(matrix.tensors, matrix.tensor_shapes, strict=True))
             if (coded := self._coded(matrix)) is not None:
-                parts: list[Matrix] = [CodeMatrix(coded, *pair) for pair in tensors]
+                parts: list[Matrix] = [CodeMatrix(coded, *pair, scale) for pair in tensors]
                 yield from code_chunks(merged(matrix, parts), matrix.shape[1], workers)
             else:
                 parts = [self.matrix(*pair) for pair in tensors]

@@ -16,6 +16,7 @@ from tcim_lite.models.checkpoints.four_bit import FourBitCheckpoint, four_bit_sc
 from tcim_lite.models.checkpoints.quantized.table import scheme_of
 from tcim_lite.models.common.errors import CheckpointError, CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.families import FAMILIES
 from tcim_lite.models.weights.packing import unpack
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files", "ignore:.*does not ask for")
@@ -97,6 +98,7 @@ def test_codes_of_gate_and_up_in_one_tensor_take_turns(tmp_path: Path) -> None:
     [
         ("mixtral", "block_sparse_moe", ("w1", "w3", "w2")),
         ("qwen3_moe", "mlp", ("gate_proj", "up_proj", "down_proj")),
+        ("dots1", "mlp", ("gate_proj", "up_proj", "down_proj")),  # whose sum of experts has a factor
     ],
 )
 @pytest.mark.parametrize("scheme", [GPTQ, AWQ], ids=lambda s: s["quant_method"])
@@ -107,7 +109,8 @@ def test_codes_of_experts_go_into_the_package_as_they_are(
     *gate_up, down = parts
     store = read(next(compiled(made.write(), tmp_path / "out").glob("*.hmw")))
     entries = {entry.name: entry for entry in store.weights if len(entry.shape) == 3 and entry.format == "linear_w4"}
-    assert len(entries) == 2 * 2
+    assert len(entries) == 2 * (1 if family == "dots1" else 2)
+    factor = np.float32(FAMILIES[family].tiny.get("routed_scaling_factor", 1.0))
     for name, entry in entries.items():
         count, outputs, inputs = entry.shape
         data = np.frombuffer(store.weight_bytes(entry), np.uint8).reshape(count, -1)
@@ -116,6 +119,7 @@ def test_codes_of_experts_go_into_the_package_as_they_are(
             prefix = f"model.layers.{name.split('.')[1]}.{where}.experts.{expert}."
             if "down" in name:
                 want, want_scales = made.codes[f"{prefix}{down}.weight"], made.scales[f"{prefix}{down}.weight"]
+                want_scales = (want_scales * factor).astype(np.float16)
             else:
                 pairs = [
                     (made.codes[f"{prefix}{part}.weight"], made.scales[f"{prefix}{part}.weight"]) for part in gate_up
