@@ -60,6 +60,7 @@ These tests take the families from the records:
 | encoder of sounds of Gemma 4, against transformers | `llm/test_gemma_audio.py` |
 | assistant of Gemma 4, against transformers and the model alone | `llm/test_*assistant*.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
+| latent attention, against transformers, and its caches | `llm/test_latent_attention.py` |
 | short convolutions, against transformers and token by token | `llm/test_short_conv.py` |
 | slots and forms of states of linear attention | `llm/test_linear_attention_batch.py`, `llm/test_state_forms.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py`, `llm/test_mtp_engine.py` |
