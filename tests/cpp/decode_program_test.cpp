@@ -67,6 +67,31 @@ void test_a_long_row_of_several_is_quantised_once() {
   }
 }
 
+// With several rows, attention leaves codes to o, and what makes the input of a norm leaves sums of its squares.
+void test_a_phase_prepares_what_several_rows_of_the_next_read() {
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearF16}) {
+    for (const int64_t slots : {1, 2}) {
+      const Model model({.format = format, .slots = slots});
+      auto program = model.program();
+      CHECK(program->bind(model.addresses(), kWhere, nullptr, nullptr));
+      const ProgramArgs& args = program->args();
+      CHECK_EQ(args.count, 11);
+      const auto squares = [&](int p) { return int(args.phases[p].linear.squares); };
+      const bool several = slots > 1, codes = several && is_quantized(format);
+      CHECK_EQ(squares(0), 0);               // nothing before it
+      for (const int made : {2, 4, 7, 9}) {  // o and down
+        CHECK_EQ(squares(made), several ? -1 : 0);
+        CHECK_EQ(squares(made + 1), several ? args.phases[made].linear.tiles : 0);
+      }
+      CHECK_EQ(args.squares != nullptr, several);
+      for (const int p : {1, 6}) {
+        CHECK_EQ(args.phases[p].attention.codes != nullptr, codes);
+        CHECK(args.phases[p].attention.codes == args.phases[p + 1].linear.codes);
+      }
+    }
+  }
+}
+
 void test_a_launch_finds_its_values_where_they_are_bound() {
   const Model model({.slots = 2, .inner = kManyInputs});
   auto program = model.program();
@@ -250,6 +275,7 @@ int main() {
   test_what_no_phase_does_is_no_program();
   test_a_layer_is_five_phases();
   test_a_long_row_of_several_is_quantised_once();
+  test_a_phase_prepares_what_several_rows_of_the_next_read();
   test_a_launch_finds_its_values_where_they_are_bound();
   test_ops_that_no_linear_takes_along_are_phases();
   test_a_layer_of_experts_is_seven_phases();

@@ -29,6 +29,9 @@ struct LinearPhase {
   int16_t residual_from;    // the phase whose mail it is, or -1
   int8_t chosen;            // 0: there are no experts
   bool combines;
+  // Of several rows: how many sums of squares of each row of x there are (ProgramArgs::squares), or -1 if each tile
+  // leaves the sum of what it makes of a row.
+  int16_t squares;
 };
 constexpr int kClampedGlu = 3;  // SiluMulSpec::clamped()
 
@@ -47,6 +50,7 @@ struct AttentionPhase {
   const float* q_norm;  // null: none
   const float* k_norm;
   void* y;
+  char* codes;  // not null: of several rows, y quantised as well
   int x_stride, y_stride;
   int q_column, k_column, v_column;  // in the mail
   int caches;                        // its first of ProgramArgs::caches
@@ -112,12 +116,14 @@ struct ProgramArgs {
   int* arrived = nullptr;       // [rows, kv_heads], 0 between runs
   unsigned* barrier = nullptr;  // two: 0 between runs; the number of runs so far
   uint64_t* mail = nullptr;     // kMailBytes
+  float* squares = nullptr;     // [rows, kMostSquares]: what the tiles of a Linear leave
   int meetings = 0;             // at the barrier, with that at the end
   Phase phases[kMostPhases];
   void* caches[kMostCaches];  // of each attention, each slot: keys, values
 };
 
 constexpr int kHeadDim = 128;
+constexpr int kMostSquares = 1024;  // of a row
 // What a block leaves of a head where several share its keys: the elements, then the maximum and the sum.
 constexpr int kLeft = kHeadDim + 4;
 constexpr int kMostInputs = 16384;

@@ -7,6 +7,7 @@
 
 #include "backends/cuda/decode/heads.cuh"
 #include "backends/cuda/decode/keys.cuh"
+#include "backends/cuda/kernels/quantize.cuh"
 
 namespace tcim_lite::cuda::decode {
 
@@ -23,6 +24,8 @@ struct HeadsResult {
   int column;
   __half* y;
   int* odd;
+  char* codes;  // null: none are wanted
+  int row;
 };
 // Elements `at` and at + 1 of them.
 template <typename Shape>
@@ -32,6 +35,16 @@ __device__ __forceinline__ void store_results(const HeadsResult<Shape>& to, int 
   const __half low = to_half(values.x), high = to_half(values.y);
   if (to.handover.keeps()) *reinterpret_cast<__half2*>(to.y + at) = __halves2half2(low, high);
   if (to.handover.posts()) to.handover.y().post((to.column + at) / 2, low, high);
+  if constexpr (Shape::kRows > 1 && !Shape::kHalf) {  // a warp has a group
+    if (to.codes == nullptr) return;
+    const __half2 both = __halves2half2(low, high);
+    uint32_t codes[1];
+    const float scale = quantize_words<32, 1>({*reinterpret_cast<const uint32_t*>(&both)}, codes);
+    char* const group = to.codes + (to.column + at) / 64 * kCodesGroup;
+    *reinterpret_cast<uint16_t*>(group + to.row * 64 + at % 64) = uint16_t(codes[0]);
+    if (at % 64 != 0) return;
+    reinterpret_cast<float*>(group + kMostRows * 64)[to.row] = activation_scale<Shape::kFormat>(scale);
+  }
 }
 
 // The results of a KV head's query heads are the work of its block's warps: each has a part of a head, a lane kPairs
@@ -196,8 +209,8 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
   const int stride = heads * kLeft, pair = unit.row * args.kv_heads + unit.kv_head;
   float* all = args.partial + int64_t(pair) * args.splits * stride;
   const int column = unit.kv_head * heads * kDim;
-  const HeadsResult<Shape> to{handover, column, static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column,
-                              args.odd};
+  const HeadsResult<Shape> to{handover, column,  static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column,
+                              args.odd, a.codes, unit.row};
   gather_warps(s, heads, unit.warps, unit.active == 1, to, all + unit.split * stride);
   if (unit.active == 1) return;
   sync_warps<Shape>();

@@ -176,6 +176,10 @@ __device__ __forceinline__ void finish_tile(const LinearPhase& linear, const Han
   const int output = tile * 16 * Blocks + lane;
   const bool has_one = lane < 16 * Blocks && output < linear.outputs;
   if (linear.epilogue == kAddResidual) total = residual.wait(handover, output, has_one) + rounded<__half>(total);
+  if (Shape::kRows > 1 && linear.squares < 0) {
+    const float value = has_one ? rounded<__half>(total) : 0.0f, sum = warp_sum(value * value);
+    if (lane == 0) handover.args.squares[row * kMostSquares + tile] = sum;
+  }
   store_outputs(handover, y, output, has_one, total);
 }
 

@@ -31,6 +31,8 @@ class ProgramBuilder {
   bool add_elementwise(int op, Elem elem, const Rows& a, const Rows& y);
   // x: null if it is not the plan's. The caller says where y is.
   LinearPhase& next_linear(Phase::Kind kind, const LinearSpec& spec, const std::optional<Rows>& x);
+  int leave_squares(const Rows& x);
+  bool leave_codes(const Rows& x);
   void add_residual(LinearPhase& linear, const Rows& residual);
   void add_norm(LinearPhase& linear, const RmsNormSpec& norm);
 
@@ -99,7 +101,7 @@ class ProgramBuilder {
   std::vector<Flow> flows_;  // by phase
   size_t caches_ = 0;
   const HeadsAttentionSpec* shared_ = nullptr;  // the first attention
-  std::optional<uint64_t> codes_, logits_, product_;
+  std::optional<uint64_t> codes_, squares_, logits_, product_;
 };
 
 }  // namespace tcim_lite::cuda::decode

@@ -38,8 +38,11 @@ bool ProgramBuilder::add(const LinearSpec& spec) {
   program_.format_ = spec.format;
 
   // Several rows of a long x are quantised once, not by each block.
-  const bool apart =
-      args_.rows > 1 && is_quantized(spec.format) && spec.norm_id == kNoValue && spec.inputs >= kManyInputs;
+  const bool several = args_.rows > 1, normed = spec.norm_id != kNoValue;
+  const bool codes = several && is_quantized(spec.format) && !normed;
+  const bool of_attention = codes && leave_codes(spec.x);
+  const bool apart = codes && !of_attention && spec.inputs >= kManyInputs;
+  const int squares = several && normed ? leave_squares(spec.x) : 0;
   if (apart) {
     Phase& phase = next(Phase::Kind::Quantize);
     flows_.back().made = range_of(spec.x);
@@ -48,7 +51,8 @@ bool ProgramBuilder::add(const LinearSpec& spec) {
     own_codes(phase.quantize.codes);
   }
   LinearPhase& linear = next_linear(Phase::Kind::Linear, spec, spec.x);
-  if (apart) own_codes(linear.codes);
+  if (apart || of_attention) own_codes(linear.codes);
+  linear.squares = int16_t(squares);
   refer(linear.norm_weight, spec.norm_id);
   refer(linear.y, spec.y.value);
   linear.epsilon = spec.norm_epsilon;
@@ -56,6 +60,26 @@ bool ProgramBuilder::add(const LinearSpec& spec) {
   flows_.back().made = range_of(spec.y);
   keep_output(spec.y);
   if (spec.epilogue == LinearSpec::Epilogue::AddResidual) add_residual(linear, spec.residual);
+  return true;
+}
+
+// Lets the Linear before, if it makes all of x, leave sums of squares of its tiles: how many, 0 if none.
+int ProgramBuilder::leave_squares(const Rows& x) {
+  if (args_.count == 0 || flows_.back().made != range_of(x)) return 0;
+  Phase& before = args_.phases[args_.count - 1];
+  if (before.kind != Phase::Kind::Linear || before.linear.epilogue == int8_t(LinearSpec::Epilogue::SiluMul)) return 0;
+  LinearPhase& linear = before.linear;
+  if (linear.y_stride != int(x.stride) || linear.squares > 0 || linear.tiles > kMostSquares) return 0;
+  linear.squares = -1;
+  own_at(args_.squares, squares_, kMostRows * kMostSquares * sizeof(float));
+  return linear.tiles;
+}
+// Lets attention, if it makes all of x, leave its codes.
+bool ProgramBuilder::leave_codes(const Rows& x) {
+  if (args_.count == 0 || flows_.back().made != range_of(x)) return false;
+  Phase& before = args_.phases[args_.count - 1];
+  if (before.kind != Phase::Kind::Attention || before.attention.y_stride != int(x.stride)) return false;
+  own_codes(before.attention.codes);
   return true;
 }
 

@@ -22,10 +22,11 @@ class SeveralRows {
   static constexpr int kNormFloats = kPiece * 64;
 
   // `area` and `norm`, kNormFloats, are this warp's. Fetches what does not wait: weights of the norm.
-  __device__ __forceinline__ SeveralRows(const LinearPhase& linear, const Handover<Shape>&, int rows, char* area,
-                                         float* norm)
+  __device__ __forceinline__ SeveralRows(const LinearPhase& linear, const Handover<Shape>& handover, int rows,
+                                         char* area, float* norm)
       : linear_(linear),
         rows_(rows),
+        squares_(handover.args.squares),
         area_(area),
         norm_(norm),
         begin_(share_begin<Shape>(linear.inputs / 64, threadIdx.x / 32)),
@@ -51,16 +52,21 @@ class SeveralRows {
       if (!in_pieces()) copy_codes(begin_);
       return;
     }
+    const bool summed = has_norm() && linear_.squares > 0;
+    if (summed) leave_squares(scratch);
     uint4 kept[kPiece][2];
     load(begin_, kept);
-    if (has_norm()) {
+    if (summed) {
+      find_inverse(scratch);
+    } else if (has_norm()) {
       float squares[2][4] = {};
       add_squares(begin_, kept, squares);
       for (int first = begin_ + kPiece; in_pieces() && first < end_; first += kPiece) {
         load(first, kept);
         add_squares(first, kept, squares);
       }
-      find_inverse(squares, scratch);
+      leave_squares(squares, scratch);
+      find_inverse(scratch);
     }
     if (in_pieces()) return;
 #pragma unroll
@@ -86,7 +92,7 @@ class SeveralRows {
 
  private:
   static_assert(kHalf || kGroupBytes == kCodesGroup);
-  static_assert(Shape::kWarps == 16);  // find_inverse()
+  static_assert(Shape::kWarps == 2 * kMostRows);  // find_inverse()
 
   __device__ static int lane() { return int(threadIdx.x % 32u); }
   __device__ __forceinline__ bool has_norm() const { return linear_.norm_weight != nullptr; }
@@ -149,11 +155,25 @@ class SeveralRows {
     }
   }
 
-  // 1 / root of each row's mean square.
-  __device__ __forceinline__ void find_inverse(const float (&squares)[2][4], float* scratch) {
+  // A warp's part of each row.
+  __device__ __forceinline__ void leave_squares(const float (&squares)[2][4], float* scratch) const {
     const int g = lane() / 4, t = lane() % 4;
     const float even = squares[0][0] + squares[1][0], odd = squares[0][1] + squares[1][1];
     if (t == g / 2) scratch[row() * Shape::kWarps + threadIdx.x / 32] = g % 2 ? odd : even;
+  }
+  // The same of what the tiles of the phase before left: two warps a row, of which each leaves eight sums.
+  __device__ __forceinline__ void leave_squares(float* scratch) const {
+    const int of_row = int(threadIdx.x) / 64, first = int(threadIdx.x) % 64;
+    float sum = 0;
+    for (int i = first; i < linear_.squares; i += 64) sum += __ldcg(squares_ + of_row * kMostSquares + i);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    if (first % 4 == 0) scratch[of_row * Shape::kWarps + first / 4] = sum;
+  }
+
+  // 1 / root of each row's mean square, once all warps have left their parts.
+  __device__ __forceinline__ void find_inverse(const float* scratch) {
+    const int t = lane() % 4;
     __syncthreads();
     const float4 four = *reinterpret_cast<const float4*>(scratch + row() * Shape::kWarps + t * 4);
     float sum = (four.x + four.y) + (four.z + four.w);
@@ -196,6 +216,7 @@ class SeveralRows {
 
   const LinearPhase& linear_;
   const int rows_;
+  const float* const squares_;
   char* const area_;
   const float* const norm_;
   const int begin_, end_;
