@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from family_checkpoints import family_config, family_tensors
 
+from tcim_lite.models.checkpoints.checkpoint import Checkpoint
+from tcim_lite.models.checkpoints.quantized.table import decoded
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 torch = pytest.importorskip("torch", reason="writes FP8, and computes what codes stand for")
@@ -58,6 +61,13 @@ class Coded:
         coded = write(folder / "coded", self.config, self.tensors)
         floats = write(folder / "floats", plain, {name: value.float() for name, value in self.floats.items()})
         return weights_of(coded, **options), weights_of(floats, **options)
+
+    def check_rows(self, folder: Path) -> None:
+        """Any rows of a tensor in the folder of `both` are those of the whole, wherever blocks and words begin."""
+        store, name = decoded(Checkpoint(folder / "coded"), self.config), "model.layers.1.mlp.down_proj.weight"
+        whole = self.floats[name].numpy()
+        for start, stop in ((0, 1), (1, 2), (7, 45), (len(whole) - 3, len(whole))):
+            np.testing.assert_array_equal(store.read(name, start, stop), whole[start:stop], f"{start} to {stop}")
 
 
 def weights_of(source: Path, **options: Any) -> bytes:

@@ -80,6 +80,7 @@ def test_four_bits(tmp_path: Path, block: int, outer: int, nested: bool, kind: s
     coded = Coded("qwen3", FOUR, four_bits(block, outer, nested, kind), hidden_size=192, intermediate_size=320)
     got, want = coded.both(tmp_path)
     assert got == want
+    coded.check_rows(tmp_path)
 
 
 @pytest.mark.parametrize("family", ["qwen3_moe", "gemma3"])

@@ -10,7 +10,8 @@ import pytest
 from coded_checkpoints import Coded, compiled, torch, write
 
 from tcim_lite.hmm import read
-from tcim_lite.models.checkpoints.quantized.table import scheme_of
+from tcim_lite.models.checkpoints.checkpoint import Checkpoint
+from tcim_lite.models.checkpoints.quantized.table import decoded, scheme_of
 from tcim_lite.models.common.errors import CheckpointError, CompileError
 from tcim_lite.models.weights.packing import unpack
 
@@ -140,8 +141,10 @@ W4A16 = CASES["w4a16 zeros"][0]
 def test_values(tmp_path: Path, case: str) -> None:
     torch.manual_seed(3)
     given, encode = CASES[case]
-    got, want = Coded("qwen3", given, encode, hidden_size=192, intermediate_size=320).both(tmp_path)
+    coded = Coded("qwen3", given, encode, hidden_size=192, intermediate_size=320)
+    got, want = coded.both(tmp_path)
     assert got == want
+    coded.check_rows(tmp_path)
 
 
 @pytest.mark.parametrize("case", ["fp8 channel", "w4a16 zeros", "w8a8"])
@@ -163,6 +166,17 @@ def test_codes_of_four_bits_are_kept_where_they_fit(tmp_path: Path, size: int | 
     codes, scales = unpack(store.weight_bytes(entry), entry.format, *entry.shape)
     values = torch.from_numpy(codes * np.repeat(scales.astype(np.float32), 64, axis=1))
     assert torch.equal(values, coded.floats[f"{MODULE}.weight"]) == kept
+
+
+def test_codes_are_kept_where_fp16_holds_all_scales(tmp_path: Path) -> None:
+    """As it holds those of bf16 here."""
+    coded = Coded("qwen3", scheme("pack-quantized", args(4, "int", "group", 64)), integers(size=64))
+    scales = coded.tensors[f"{MODULE}.weight_scale"].float()
+    scales[3, 1] += 2.0**-20
+    coded.tensors[f"{MODULE}.weight_scale"] = scales
+    store = decoded(Checkpoint(write(tmp_path / "coded", coded.config, coded.tensors)), coded.config)
+    assert not store.has_codes(f"{MODULE}.weight")
+    assert store.has_codes(f"{MODULE}.weight".replace("layers.1", "layers.0"))
 
 
 def test_groups_by_target(tmp_path: Path) -> None:

@@ -63,8 +63,11 @@ def whole(weight, name=".weight_scale_inv", beside=".activation_scale", shape=()
     ],
 )
 def test_scales_of_blocks(tmp_path: Path, family: str, changes: dict[str, Any]) -> None:
-    got, want = Coded(family, FP8, block_encoder(), **changes).both(tmp_path)
+    coded = Coded(family, FP8, block_encoder(), **changes)
+    got, want = coded.both(tmp_path)
     assert got == want
+    if family == "qwen3":
+        coded.check_rows(tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e8m0fnu], ids=["bf16", "ue8m0"])
