@@ -76,6 +76,7 @@ FAMILY = Family(
         **LATENT_TINY,
         **EXPERT_TINY,
         "q_lora_rank": None,
+        "num_experts_per_tok": 3,  # of more groups than are kept, if these were not chosen first
         "tie_word_embeddings": False,
         "topk_method": "group_limited_greedy",
         "n_group": 4,
