@@ -131,7 +131,7 @@ class Family:
         nested: The object in `config.json` that has the language model's keys, if it is there; `a.b` is b in a.
         rotary: The share of a head that turns, the first elements, in a config that does not say, or what reads it from
             a config and its head_dim; None: all of it, and no other share is read.
-        packed_experts: How its files have the experts of a layer in one tensor (`common/packed_experts.py`).
+        packed_experts: How its files have the experts of a layer in one tensor (`checkpoints/packed_experts.py`).
         tiny: A config for tests, without `architectures` and `model_type`.
         local_rope: Reads the RoPE of layers with a sliding window, where it is another than that of the others, from a
             config and its head_dim.

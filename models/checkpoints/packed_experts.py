@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 
 from ..common.errors import CheckpointError
 from .checkpoint import PartStore
+from .quantized.scales import E2M1
 
 # As gpt-oss, Qwen3.5 and Qwen3-VL have them.
 Packing: TypeAlias = Literal["turns", "rows", "columns"]
 METHOD = "mxfp4"  # of `quantization_config`
 _GROUP = 32
 _NO_NUMBER = 255  # the scale that is NaN
-_SIZES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-_VALUES = np.concatenate((_SIZES, -_SIZES))  # of a code: the sign is its highest bit
 _OWN = re.compile(r"(?P<layer>.*\.experts)\.(?P<expert>\d+)\.(?P<which>gate|up|down)_proj\.(?P<what>weight|bias)")
 _GRANITE = re.compile(r"(?P<moe>.*\.block_sparse_moe)\.(?P<which>in|out)put_linear\.weight")
 _PACKED = re.compile(r"(?P<layer>.*\.experts)\.(?P<which>gate_up|down)_proj(?P<what>|_blocks|_scales|_bias)")
@@ -159,7 +158,7 @@ class PackedExperts:
         if (scales == _NO_NUMBER).any():
             raise CheckpointError(f"tensor '{place.packed}_scales' holds {_NO_NUMBER}, which stands for NaN")
         codes = np.stack((blocks & 15, blocks >> 4), axis=-1).reshape(*scales.shape, _GROUP)
-        values = np.ldexp(_VALUES[codes], scales.astype(np.int32)[..., None] - 127)
+        values = np.ldexp(E2M1[codes], scales.astype(np.int32)[..., None] - 127)
         if not np.isfinite(values).all():
             raise CheckpointError(f"tensor '{place.packed}_scales' makes values beyond float32")
         return values.reshape(len(values), -1)

@@ -196,6 +196,17 @@ def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> Windows:
     return windows_in(sliding, window)
 
 
+def window_of_most_layers(raw: Mapping[str, Any], layers: int) -> Windows:
+    """`sliding_window` in layers that `layer_types` names, or in all but every `sliding_window_pattern`th one."""
+    types, window = raw.get("layer_types"), raw.get("sliding_window", 4096)
+    if types is not None:
+        return windows_in(sliding_layers(types, layers), window)
+    if window is None:
+        return (None,) * layers
+    step = size("sliding_window_pattern", raw.get("sliding_window_pattern", 4))
+    return windows_in([(layer + 1) % step != 0 for layer in range(layers)], window)
+
+
 def max_window_layers(raw: Mapping[str, Any]) -> int:
     """Where Qwen's files say that layers change from one kind to the other."""
     first = raw.get("max_window_layers", 28)
@@ -218,6 +229,11 @@ def sliding_layers(types: object, layers: int) -> list[bool]:
     if not isinstance(types, list) or len(types) != layers or any(kind not in kinds for kind in types):
         raise CompileError(f"config.json: layer_types must name {layers} attention layers, got {types!r}")
     return [kind == "sliding_attention" for kind in types]
+
+
+def dense_first(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """`mlp_layer_types` of a config that does not have it: dense in the first layer."""
+    return ("dense",) + ("sparse",) * (values["num_hidden_layers"] - 1)
 
 
 def dense_layers(types: Sequence[str], layers: int) -> list[bool]:

@@ -56,8 +56,10 @@ def cached_layers(config: ModelConfig, layers: range) -> dict[int, Attention | L
 
 
 def has_delta_nets(config: ModelConfig) -> bool:
-    """Whether layers have linear attention, which takes a mask in every graph; convolutions go by the lengths, and take
-    it where a slot of several may take no part."""
+    """Whether layers have linear attention.
+
+    Its graphs all take a mask. Those of short convolutions go by the lengths, and take it for a slot of several alone.
+    """
     return any(isinstance(block, DeltaNet) for layer in range(config.num_layers) for block in config.blocks(layer))
 
 

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..blocks import Attention, Block, Mlp
-from ..common.config_keys import Key, size
-from ..common.config_rules import Windows, sliding_layers, windows_in
+from ..common.config_keys import Key
+from ..common.config_rules import window_of_most_layers
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import CONTRACT, KEYS, NORMS_BEHIND, TENSORS, TINY
 from .shared.gguf import GGUF_NORMS, PATTERN, windows_by_layer
-
-
-def windows(raw: Mapping[str, Any], layers: int) -> Windows:
-    """In layers that `layer_types` names, or else in all but every `sliding_window_pattern`th."""
-    types, window = raw.get("layer_types"), raw.get("sliding_window", 4096)
-    if types is not None:
-        return windows_in(sliding_layers(types, layers), window)
-    if window is None:
-        return (None,) * layers
-    step = size("sliding_window_pattern", raw.get("sliding_window_pattern", 4))
-    return windows_in([(layer + 1) % step != 0 for layer in range(layers)], window)
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -46,7 +32,7 @@ FAMILY = Family(
         Key("max_position_embeddings", absent=2048),
         Key("sliding_window", "optional", absent=4096),
     ),
-    window=windows,
+    window=window_of_most_layers,
     layer=_layer,
     tensors={**TENSORS, **NORMS_BEHIND},
     contract=CONTRACT,

@@ -7,11 +7,10 @@ from typing import Any
 
 from ..blocks import Attention, Block
 from ..common.config_keys import Key
-from ..common.config_rules import dense_layers
+from ..common.config_rules import dense_layers, window_of_most_layers
 from ..family import Family, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
-from . import exaone4
 from .shared.deepseek_experts import EXPERT_TENSORS, experts_of, mlp_or_experts
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 
@@ -64,7 +63,7 @@ FAMILY = Family(
         Key("n_group", absent=1),
         Key("topk_group", absent=1),
     ),
-    window=exaone4.windows,
+    window=window_of_most_layers,
     layer=_layer,
     tensors={
         **TENSORS,

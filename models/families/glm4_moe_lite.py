@@ -7,8 +7,7 @@ from typing import Any
 
 from ..blocks import Block
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
-from ..common.errors import CompileError
+from ..common.config_rules import dense_first, dense_layers, no_window
 from ..family import Family
 from ..model_config import ModelConfig
 from .shared.deepseek_experts import EXPERT_TENSORS, EXPERT_TINY, expert_keys, experts_of, mlp_or_experts
@@ -29,14 +28,8 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return attention, mlp_or_experts(config, flags["mlp_layer_types"][layer] == "dense")
 
 
-def _dense_first(values: Mapping[str, Any]) -> tuple[str, ...]:
-    return ("dense", *("sparse",) * (values["num_hidden_layers"] - 1))
-
-
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    types, layers = values["mlp_layer_types"], values["num_hidden_layers"]
-    if len(types) != layers or not {"dense", "sparse"}.issuperset(types):
-        raise CompileError(f"config.json: mlp_layer_types must name {layers} layers dense or sparse, got {types!r:.80}")
+    dense_layers(values["mlp_layer_types"], values["num_hidden_layers"])
     return latent_sizes(values)
 
 
@@ -51,7 +44,7 @@ FAMILY = Family(
         Key("rms_norm_eps", "number", absent=1e-5),
         Key("max_position_embeddings", absent=202752),
         *expert_keys(64, 4, 1536, 1.8),
-        Key("mlp_layer_types", "names", absent=_dense_first, null=_dense_first),
+        Key("mlp_layer_types", "names", absent=dense_first, null=dense_first),
         IN_PAIRS,
     ),
     window=no_window,

@@ -11,6 +11,7 @@ from ..common.config_keys import Key, Only
 from ..common.config_rules import (
     Rope,
     Windows,
+    dense_first,
     dense_layers,
     read_local_rope,
     read_rotary_dim,
@@ -32,11 +33,6 @@ _GATES: Mapping[str | bool, Literal["head", "element"]] = {
     "per-head": "head",
     "per-element": "element",
 }
-
-
-def _mlps(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """The first layer is dense in a config that does not say."""
-    return ("dense",) + ("sparse",) * (values["num_hidden_layers"] - 1)
 
 
 def _heads(values: Mapping[str, Any]) -> tuple[int, ...]:
@@ -109,7 +105,7 @@ FAMILY = Family(
         Key("attention_bias", "flag", absent=False),
         Key("gating", "choice", absent=True),
         Key("num_attention_heads_per_layer", "sizes", absent=_heads, null=_heads),
-        Key("mlp_layer_types", "names", absent=_mlps, null=_mlps),
+        Key("mlp_layer_types", "names", absent=dense_first, null=dense_first),
         Key("num_experts", absent=256, also="num_local_experts"),
         Key("num_experts_per_tok", absent=8),
         Key("moe_intermediate_size", absent=512),

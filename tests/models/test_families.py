@@ -66,7 +66,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method='noaux_tc' is not supported, expected greedy or"),
         ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob=True is not supported"),
         ("deepseek_v2", {"num_experts_per_tok": 5}, "do not fit 8 experts of which 5 are chosen"),
-        ("glm4_moe_lite", {"mlp_layer_types": ["dense"]}, "mlp_layer_types must name 2 layers dense or sparse"),
+        ("glm4_moe_lite", {"mlp_layer_types": ["dense"]}, "mlp_layer_types must name 2 MLPs, dense or sparse"),
         ("minicpm3", {"scale_depth": 0}, "scale_depth must be a positive number"),
         ("ministral3", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported; Ministral 3"),
         ("mistral", {"sliding_window": 0}, "sliding_window must be a positive integer, got 0"),
