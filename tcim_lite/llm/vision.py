@@ -12,6 +12,7 @@ import glob
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from numpy.typing import NDArray
 import tcim_lite.runtime as tcim
 from tcim_lite.image_grid import merge_major, patch_places, table_corners, windows_of
 
-HIDDEN = -65504.0  # the lowest float16: padding of a gear
+from .masks import HIDDEN
+
 OUTSIDE = -32768.0  # what the vendor's window masks have
 _LEAST_TOKENS = 64  # of an image for gears: small ones are made larger
 
@@ -46,6 +48,16 @@ def patches_of(pixels: NDArray[Any], patch: int, merge: int, frames: int, dtype:
     rows = merge_major(cells, merge).transpose(3, 0, 1, 2)[:, :, None]
     shape = (rows.shape[0], colours, frames, patch, patch)
     return np.ascontiguousarray(np.broadcast_to(rows, shape), dtype).reshape(rows.shape[0], -1)
+
+
+def run_tower(module: tcim.Module, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """Runs a graph with inputs by name, in whatever dtype; returns all its outputs."""
+    for name, values in inputs.items():
+        module.set_input(name, np.ascontiguousarray(values, module.get_input_info(name).dtype))
+    module.run()
+    module.sync()
+    outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
+    return [module.get_output(name).numpy() for name in outputs]
 
 
 def gear_inputs(rows: int, columns: int, capacity: int, merge: int, side: int) -> dict[str, NDArray[Any]]:
@@ -197,14 +209,7 @@ class VisionTower:
             frames = np.repeat(self._colours(pixels)[:, None], self._frames, axis=1)
             inputs = {name: frames.reshape(module.get_input_info(name).shape)}
             inputs |= self._windows(module, rows // self.merge, columns // self.merge)
-        for name, values in inputs.items():
-            info = module.get_input_info(name)
-            module.set_input(name, np.ascontiguousarray(values, info.dtype))
-        module.run()
-        module.sync()
-        outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
-        found = [module.get_output(name).numpy() for name in outputs]
-        return [features.reshape(-1, features.shape[-1])[:tokens] for features in found]
+        return [features.reshape(-1, features.shape[-1])[:tokens] for features in run_tower(module, inputs)]
 
     def _patches(self, module: tcim.Module, pixels: NDArray[Any]) -> NDArray[Any]:
         dtype = module.get_input_info(module.get_input_name(0)).dtype

@@ -11,8 +11,9 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image", reason="needs the extra [images]")
 
-from tcim_lite.llm.images import ImageError
+from tcim_lite.llm.images import ImageError, ImagePrompts, prompts
 from tcim_lite.llm.images.picture import colours_of, open_image
+from tcim_lite.llm.images.reader import Prepared
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
@@ -83,3 +84,23 @@ def test_colours_are_stretched_as_pillow_does_it():
     want = np.asarray(image.resize((24, 40), Image.Resampling.BICUBIC), np.float32).transpose(2, 0, 1) / 255
     np.testing.assert_array_equal(found, want)
     np.testing.assert_array_equal(colours_of(image, (20, 30)), PIXELS.astype(np.float32).transpose(2, 0, 1) / 255)
+
+
+@pytest.mark.parametrize("pieces", [None, 3], ids=["an array", "a list of slices"])
+def test_images_are_kept_up_to_so_many_bytes(monkeypatch, pieces):
+    """Their pixels count, too, of those that no tower has seen."""
+    pixels = np.zeros((3, 20, 30), np.float32)
+
+    class Reader:
+        mark, writes_marks = "<image>", False
+
+        def prepare(self, image):
+            return Prepared("<image>", (1,), pixels if pieces is None else [pixels] * pieces)
+
+    monkeypatch.setattr(prompts, "_KEPT_BYTES", 12 * pixels.nbytes)
+    images = ImagePrompts(Reader())
+    files = [stored(Image.fromarray(PIXELS + np.uint8(number)), "PNG") for number in range(20)]
+    first = [images.take(file) for file in files]
+    kept = 12 // (pieces or 1)
+    assert all(images.take(file) is image for file, image in zip(files[-kept:], first[-kept:], strict=True))
+    assert images.take(files[-kept - 1]) is not first[-kept - 1]

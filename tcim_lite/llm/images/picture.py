@@ -116,6 +116,13 @@ def colours_of(image: Image.Image, size: tuple[int, int]) -> NDArray[np.float32]
 def normalised(
     image: Image.Image, size: tuple[int, int], mean: Sequence[float], deviation: Sequence[float]
 ) -> NDArray[np.float32]:
-    """As `colours_of`, less the mean and divided by the deviation of each colour."""
+    """The colours of an image as a processor gives them to a tower, [3, height, width].
+
+    Args:
+        image: In colours (RGB).
+        size: Height and width; an image of another size is stretched to it, bicubic.
+        mean: Of each colour, 0 to 1, which is subtracted.
+        deviation: Of each colour, by which the difference is divided.
+    """
     less, over = (np.array(values, np.float32)[:, None, None] for values in (mean, deviation))
     return (colours_of(image, size) - less) / over

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 import tcim_lite.runtime as tcim
 from tcim_lite.image_grid import pooled_grid
 
+from ..masks import HIDDEN
 from ..mixed_prompt import Features
+from ..vision import run_tower
 from .picture import ImageError, colours_of
 from .reader import Checkpoint, Prepared
 
 if TYPE_CHECKING:
     from PIL import Image
-
-_HIDDEN = -65504.0  # the lowest float16
 
 
 class PooledReader:
@@ -73,11 +73,7 @@ class PooledReader:
         cells = inputs.reshape(colours, rows, self._side, columns, self._side).transpose(1, 3, 2, 4, 0)
         patches = cells.reshape(rows * columns, -1)
         given = {"pixel_values": patches[None]} if self._fixed else self._any_size(patches, rows, columns)
-        for name, values in given.items():
-            self._module.set_input(name, np.ascontiguousarray(values, self._module.get_input_info(name).dtype))
-        self._module.run()
-        self._module.sync()
-        found = self._module.get_output(self._module.get_output_name(0)).numpy()[0]
+        found = run_tower(self._module, given)[0][0]
         return [Features(found[: len(patches) // self._kernel**2].copy(), sees_itself=self._sees_itself)]
 
     def before(self, number: int) -> str:
@@ -92,7 +88,7 @@ class PooledReader:
         places[:count] = np.stack((column, row), axis=1)
         pooling = np.zeros((self._most, capacity), np.float32)
         pooling[row // kernel * (columns // kernel) + column // kernel, np.arange(count)] = 1 / kernel**2
-        mask = np.where(np.arange(capacity) < count, 0, _HIDDEN)
+        mask = np.where(np.arange(capacity) < count, 0, HIDDEN)
         return {
             "pixel_values": np.pad(patches, ((0, capacity - count), (0, 0)))[None],
             "attention_mask": mask.reshape(1, 1, 1, -1),

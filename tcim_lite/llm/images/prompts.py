@@ -83,7 +83,8 @@ class ImagePrompts:
         """The image in a file, ready to be counted.
 
         Raises:
-            ImageError: As `open_image`.
+            ImageError: It is none of the formats that are read, is damaged, has too many pixels, or has slices that are
+                larger than the graph takes.
         """
         digest = hashlib.sha256(data).digest()
         with self._lock:
@@ -147,8 +148,10 @@ class ImagePrompts:
 
 
 def _bytes_of(image: SeenImage) -> int:
-    pixels = getattr(image.prepared.inputs, "nbytes", 0)
-    return pixels + sum(part.nbytes for features in image.features for part in (features.rows, *features.deepstack))
+    inputs = image.prepared.inputs
+    pixels: list[Any] = inputs if isinstance(inputs, list) else [] if inputs is None else [inputs]
+    parts = [part for features in image.features for part in (features.rows, *features.deepstack)]
+    return sum(part.nbytes for part in (*pixels, *parts))
 
 
 def _reader(package: Package, checkpoint: Checkpoint, device: int) -> Reader:
@@ -159,5 +162,5 @@ def _reader(package: Package, checkpoint: Checkpoint, device: int) -> Reader:
             raise FileNotFoundError(f"there is no {path.name}; compile the whole checkpoint with --vision")
         return PooledReader(path, weights, checkpoint)
     if any(package.has(f"visual_{mode}.hmm") for mode in ("16x", "4x", "1x")):
-        return StripReader(package.folder, package.name, weights, checkpoint, package.tokenizer_folder)
+        return StripReader(package.folder, package.name, weights, checkpoint)
     return GridReader(VisionTower(Path(package.folder), package.name, weights), checkpoint)

@@ -25,7 +25,7 @@ class Prepared:
     Attributes:
         text: what stands for it in a prompt: a placeholder for each of its tokens, and tags.
         counts: tokens of each piece of the image, as many pieces as `Reader.see` returns.
-        inputs: what `Reader.see` takes.
+        inputs: what `Reader.see` takes, an array or a list of them; None once it has been seen.
     """
 
     text: str
@@ -67,14 +67,16 @@ class Checkpoint:
 
     Attributes:
         config: `config.json`.
+        tokenizer: `tokenizer_config.json`.
         processor: Of the images, `preprocessor_config.json` or that part of `processor_config.json`.
     """
 
     def __init__(self, folder: Path, tokenizer: Any):
-        self._tokenizer = tokenizer
+        self._ids = tokenizer
         self.config: Mapping[str, Any] = read_object(folder / "config.json", _MOST_BYTES)
         if isinstance(inner := self.config.get("thinker_config"), dict):  # Qwen3-Omni
             self.config = {**self.config, **inner}
+        self.tokenizer: Mapping[str, Any] = read_object(folder / "tokenizer_config.json", _MOST_BYTES)
         found = read_object(folder / "preprocessor_config.json", _MOST_BYTES)
         if not found:
             found = read_object(folder / "processor_config.json", _MOST_BYTES).get("image_processor") or {}
@@ -102,7 +104,7 @@ class Checkpoint:
             ImageError: One of them is not there.
         """
         number = self.config.get(key)
-        text = self._tokenizer.id_to_token(number) if isinstance(number, int) and number >= 0 else None
+        text = self._ids.id_to_token(number) if isinstance(number, int) and number >= 0 else None
         if not isinstance(number, int) or text is None:
             raise ImageError(
                 f"config.json: {key}={number!r:.40} is no token of the tokenizer; compile the whole checkpoint, with "
@@ -116,7 +118,7 @@ class Checkpoint:
         Raises:
             ImageError: There is none.
         """
-        number: int | None = self._tokenizer.token_to_id(text)
+        number: int | None = self._ids.token_to_id(text)
         if number is None:
             raise ImageError(f"the tokenizer has no token {text!r:.40}; compile the checkpoint with its own tokenizer")
         return number

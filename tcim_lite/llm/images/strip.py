@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 import tcim_lite.runtime as tcim
 from tcim_lite.image_grid import merge_major
 
-from ..json_object import read_object
+from ..masks import HIDDEN
 from ..mixed_prompt import Features
+from ..vision import run_tower
 from .picture import ImageError, normalised
 from .reader import Checkpoint, Prepared
 
 if TYPE_CHECKING:
     from PIL import Image
 
-_HIDDEN = -65504.0  # the lowest float16
 _WINDOW = 2  # patches of a window's side
-_MOST_BYTES = 16 << 20
 # Tags: their names in the tokenizer's config (4.6) and in the processor's (4.5), and what they usually are.
 _TAGS = {
     "image": (("image_start_token", "im_start", "<image>"), ("image_end_token", "im_end", "</image>")),
@@ -45,7 +44,6 @@ class StripReader:
         name: Prefix of its files.
         weights: A `WeightManager`.
         checkpoint: The package's configs.
-        tokenizer_folder: Of the package.
 
     Raises:
         FileNotFoundError: The package lacks the graph that its processor asks for.
@@ -53,7 +51,7 @@ class StripReader:
         TcimError: The graph cannot be loaded.
     """
 
-    def __init__(self, folder: Path, name: str, weights: Any, checkpoint: Checkpoint, tokenizer_folder: Path):
+    def __init__(self, folder: Path, name: str, weights: Any, checkpoint: Checkpoint):
         known = checkpoint.processor
         self._resampled = checkpoint.config.get("model_type") == "minicpmv"
         mode = "1x" if self._resampled else str(known.get("downsample_mode", "16x"))
@@ -77,7 +75,7 @@ class StripReader:
         self._rounds = {"16x": 2, "4x": 1}.get(mode, 0)
         keys = ("norm_mean", "norm_std") if "norm_mean" in known else ("image_mean", "image_std")
         self._colours = checkpoint.colours(keys)
-        own = read_object(tokenizer_folder / "tokenizer_config.json", _MOST_BYTES)
+        own = checkpoint.tokenizer
         extra = own.get("extra_special_tokens")
         own = {**own, **(extra if isinstance(extra, dict) else {})}
         self._tags = {
@@ -142,11 +140,7 @@ class StripReader:
             given["pre_attention_bias"] = _mask(capacity, count)
             if self._rounds > 1:
                 given["post_attention_bias"] = _mask(capacity // _WINDOW**2, count // _WINDOW**2)
-        for name, values in given.items():
-            self._module.set_input(name, np.ascontiguousarray(values, self._module.get_input_info(name).dtype))
-        self._module.run()
-        self._module.sync()
-        found = self._module.get_output(self._module.get_output_name(0)).numpy()[0]
+        found = run_tower(self._module, given)[0][0]
         return Features(found[: self._tokens(*pixels.shape[1:])].copy())
 
     def _tokens(self, height: int, width: int) -> int:
@@ -209,7 +203,7 @@ def _in_windows(rows: int, columns: int, rounds: int) -> NDArray[np.int64]:
 
 
 def _mask(capacity: int, live: int) -> NDArray[np.float32]:
-    return np.where(np.arange(capacity) < live, np.float32(0), np.float32(_HIDDEN)).reshape(1, 1, 1, -1)
+    return np.where(np.arange(capacity) < live, np.float32(0), np.float32(HIDDEN)).reshape(1, 1, 1, -1)
 
 
 def _places(rows: int, columns: int, width: int) -> NDArray[np.float32]:
