@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest == ["-"] and getattr(args, "stdin", "") is None:  # argparse takes no optional argument after an option
         args.stdin, rest = "-", []
     if rest[:1] == ["--"] and getattr(args, "run", None) is not None:  # nor `--` among those of --run
-        args.run, rest = [*args.run, *rest][0 if args.run else 1 :], []
+        args.run, rest = [*args.run, *rest] if args.run else rest[1:], []
     if rest:
         commands_of(parser)[args.command].error(f"unrecognized arguments: {' '.join(rest)}")
     try:

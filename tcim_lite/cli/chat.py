@@ -25,7 +25,7 @@ from .opening import (
     text_of,
 )
 from .sampling import add_sampling_arguments, sampling_params
-from .seeing import Eyes
+from .shown_images import ShownImages
 
 if TYPE_CHECKING:
     from ..llm.engine import Engine
@@ -120,10 +120,10 @@ class Chat:
         self._package = package
         self._reading = self._stopped = False
         self._messages: list[dict[str, Any]] = []
-        self._eyes = Eyes(package, tokenizer, devices_of(args)[0])
+        self._shown = ShownImages(package, tokenizer, devices_of(args)[0])
         self._images: list[SeenImage] = []  # of the messages
         self._reset()
-        self._next = [self._eyes.take(path) for path in args.image]  # of the next question
+        self._next = [self._shown.take(path) for path in args.image]  # of the next question
 
     def talk(self) -> None:
         """Reads lines until they end."""
@@ -160,7 +160,7 @@ class Chat:
         command, _, rest = line.partition(" ")
         if command == "/image" and rest:
             try:
-                self._next.append(self._eyes.take(Path(rest).expanduser()))
+                self._next.append(self._shown.take(Path(rest).expanduser()))
                 print(f"({len(self._next)} image{'s' * (len(self._next) > 1)} with the next question)")
             except (ValueError, RuntimeError, ImportError) as error:
                 say(f"error: {error}")
@@ -186,16 +186,16 @@ class Chat:
         """Asks, prints the answer, and remembers both; a question that cannot be asked is forgotten."""
         from .answering import answer, device_name, prompt_end, stats_line, with_channels
 
-        asked = [*self._messages, {"role": "user", "content": self._eyes.content(question, len(self._next))}]
+        asked = [*self._messages, {"role": "user", "content": self._shown.content(question, len(self._next))}]
         images, self._next = [*self._images, *self._next], []
         self._stopped = False
         try:
             text_of(question, "the question")
             thinking = False if self._args.thinking == "off" else None
-            tokens = self._eyes.encode(asked, images, thinking)
+            tokens = self._shown.encode(asked, images, thinking)
             tokens, params = with_channels(self._tokenizer, tokens, self._params)
             view = View(prompt_end(self._tokenizer, tokens), shows_thoughts=self._args.thinking == "show")
-            prompt = self._eyes.place(tokens, images, self._engine.slots.context_length)
+            prompt = self._shown.place(tokens, images, self._engine.slots.context_length)
             made = answer(self._engine, prompt, params, view.add, lambda: self._stopped)
             view.end()
         except (ValueError, RuntimeError) as error:

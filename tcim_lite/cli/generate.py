@@ -96,15 +96,15 @@ def _generate(args: argparse.Namespace) -> int:
     from ..llm.engine import Engine
     from ..llm.tokenizer import encode_chat, load_tokenizer
     from .answering import answer, device_name, show, stats_line, with_channels
-    from .seeing import Eyes
+    from .shown_images import ShownImages
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
-    eyes = Eyes(package, tokenizer, devices[0])
-    images = [eyes.take(path) for path in args.image]
+    shown = ShownImages(package, tokenizer, devices[0])
+    images = [shown.take(path) for path in args.image]
     messages = [{"role": "system", "content": args.system}] if args.system is not None else []
-    messages.append({"role": "user", "content": eyes.content(text, len(images))})
+    messages.append({"role": "user", "content": shown.content(text, len(images))})
     thinking = False if args.no_thinking else None
-    tokens = eyes.encode(messages, images, thinking) if args.chat else encode_chat(tokenizer, messages, raw=True)
+    tokens = shown.encode(messages, images, thinking) if args.chat else encode_chat(tokenizer, messages, raw=True)
     tokens, params = with_channels(tokenizer, tokens, params)
     engine = Engine.open(
         package,
@@ -114,7 +114,7 @@ def _generate(args: argparse.Namespace) -> int:
         tokenizer=tokenizer,
         speculate=speculate_of(args),
     )
-    prompt = eyes.place(tokens, images, engine.slots.context_length)
+    prompt = shown.place(tokens, images, engine.slots.context_length)
     made = answer(engine, prompt, params, (lambda piece: None) if args.json else show)
     stats = made.stats(device_name(devices), quant_of(package))
     if args.json:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ..llm.package import Package
 
 
-class Eyes:
-    """What sees the images of a conversation; opened when the first one comes.
+class ShownImages:
+    """The images of a conversation; the vision tower is loaded when the first one comes.
 
     Args:
         package: Being used.

@@ -62,7 +62,7 @@ class Adapters:
         if (folder / "adapter_config.json").is_file():
             raise ValueError(
                 f"adapter {name!r}: {folder} is a PEFT adapter; compile it into the package, `tcim-lite compile "
-                f"CHECKPOINT -o PACKAGE --lora {folder}`, and give the folder .._prefill_lora_input there"
+                f"CHECKPOINT -o PACKAGE --lora {folder}`, and give NAME_{folder.name}_prefill_lora_input there"
             )
         wanted, there = self._known[None], {path.stem: path for path in folder.glob("*.npy")}
         if odd := sorted(wanted.keys() ^ there.keys()):

@@ -117,7 +117,7 @@ async def _chat_prompt(
         return prompt_within(request.messages, prompt_of, most - answer)
 
     text, tokens, shown = await service.in_thread(prepare)
-    return text, await service.in_sight(lambda: images.place(tokens, shown)) if shown else tokens
+    return text, await service.in_tower_thread(lambda: images.place(tokens, shown)) if shown else tokens
 
 
 async def _answer(

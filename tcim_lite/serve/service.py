@@ -49,7 +49,7 @@ class Service:
         self.defaults, self.options = defaults, options
         self.metrics = Metrics(engines, options.model)
         self.executor = ThreadPoolExecutor(4, "tcim-lite-serve")
-        self._sight = ThreadPoolExecutor(1, "tcim-lite-sight")  # of its own: who waits for a tower delays no text
+        self._tower = ThreadPoolExecutor(1, "tcim-lite-tower")  # of its own: an image that is being seen delays no text
         self.is_closing = False
 
     @classmethod
@@ -82,15 +82,15 @@ class Service:
         """What `work()` returns, computed in a thread of the executor."""
         return await asyncio.get_running_loop().run_in_executor(self.executor, work)
 
-    async def in_sight(self, work: Callable[[], _T]) -> _T:
+    async def in_tower_thread(self, work: Callable[[], _T]) -> _T:
         """As `in_thread`, in the thread that runs the vision tower."""
-        return await asyncio.get_running_loop().run_in_executor(self._sight, work)
+        return await asyncio.get_running_loop().run_in_executor(self._tower, work)
 
     def close(self) -> None:
         """Ends running answers and all threads."""
         self.is_closing = True
         self.engines.close(timeout=60.0)
-        for executor in (self.executor, self._sight):
+        for executor in (self.executor, self._tower):
             executor.shutdown(cancel_futures=True)
         if self.template is not None:
             self.template.close()
