@@ -2,6 +2,7 @@
 
 import json
 import math
+import textwrap
 from pathlib import Path
 
 from tcim_lite.hmm.weight_format import LAYOUTS
@@ -23,7 +24,8 @@ INTRODUCTION = """# Models
 <!-- Made from models/families and benchmarks/shapes by docs/make_models.py: `make docs` does it. -->
 
 `tcim-lite compile` takes a Hugging Face folder or a GGUF file of these families ([compile.md](compile.md)). The last
-column says whether it takes [quantised](compile.md#checkpoints) folders.
+column says whether it takes [quantised](compile.md#checkpoints) folders. What is special to each stands
+[below](#what-is-special-to-each).
 
 """
 
@@ -95,11 +97,18 @@ tcim-lite compile benchmarks/shapes/llama-3.2-1b -o out/llama-1b --random-weight
 
 """
 
+SPECIAL = """
+## What is special to each
+The items name what differs from Llama: RMS norms before attention and MLP, an MLP with a gate and SiLU, RoPE over whole
+heads. Names in `code` are keys of `config.json` that are read.
+
+"""
+
 LIMITS = """
 ## Not supported
-- Other values of `model_type`, which are refused with the list above.
+- Other values of `model_type` than those of the table.
 - RoPE other than {rope}.
-- `partial_rotary_factor` where the table does not say that a part of each head turns.
+- `partial_rotary_factor` where the list above does not say that RoPE rotates part of a head.
 - Quantised checkpoints whose `quant_method` is none of
   {methods}.
   [compile.md](compile.md#checkpoints) says which keys and layouts of these are read.
@@ -113,23 +122,29 @@ LIMITS = """
 
 def page() -> str:
     """The page in Markdown."""
-    columns = ("family", "`model_type`", "models", "special to it", "vision tower", "GGUF", "quantised")
+    columns = ("family", "`model_type`", "models", "vision tower", "GGUF", "quantised")
     rows = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for family in FAMILIES.values():
         gguf = f"`{family.gguf.arch}`" if family.gguf else "no"
         vision = family.vision.images if family.vision else "no"
-        rows.append(
-            f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {vision} | {gguf} | yes |"
-        )
-    for part in {record.model_type: record for record in MODELS.values()}.values():
-        rows.append(f"| {part.title} | `{part.model_type}` | {part.models} | {part.has} | {part.images} | no | no |")
+        rows.append(f"| {family.title} | `{family.model_type}` | {family.models} | {vision} | {gguf} | yes |")
+    others = {record.model_type: record for record in MODELS.values()}.values()
+    for part in others:
+        rows.append(f"| {part.title} | `{part.model_type}` | {part.models} | {part.images} | no | no |")
+    special = "".join(_item(f"**{each.title}**: {each.has}.") for each in (*FAMILIES.values(), *others))
     sizes = [f"| shape | family | {' | '.join(QUANTS)} |", "|---|---|" + "---|" * len(QUANTS)]
     for folder in sorted(SHAPES.iterdir()):
         config = read_config(json.loads((folder / "config.json").read_text()))
         cells = [f"{token_bytes(config, quant) / 1e6:,.0f}" for quant in QUANTS]
         sizes.append(f"| {folder.name} | {config.family.title} | {' | '.join(cells)} |")
     limits = LIMITS.format(rope=", ".join(ROPE_TYPES), methods=", ".join(f"`{method}`" for method in METHODS))
-    return INTRODUCTION + "\n".join(rows) + "\n" + REST + "\n".join(sizes) + "\n" + limits
+    return INTRODUCTION + "\n".join(rows) + "\n" + REST + "\n".join(sizes) + "\n" + SPECIAL + special + limits
+
+
+def _item(text: str) -> str:
+    """An item of a list, in lines."""
+    keep = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(text, 120, initial_indent="- ", subsequent_indent="  ", **keep) + "\n"
 
 
 def token_bytes(config: ModelConfig, quant: str) -> int:
