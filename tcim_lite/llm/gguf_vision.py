@@ -65,14 +65,27 @@ def pack_vision(package: Package, path: Path) -> dict[str, int]:
     first = graph.graphs[0]
     writer.add_vision_image_size(max(first.values[first.inputs[0]].shape[-2:]))
     _add_tower(writer, tower, config_path)
-    facts = json.loads(graph.custom_msg)
-    writer.add_vision_patch_size(facts["patch_size"])
-    writer.add_vision_spatial_merge_size(facts["spatial_merge_size"])
-    writer.add_vision_image_mean(facts["image_mean"])
-    writer.add_vision_image_std(facts["image_std"])
+    patch, merge, mean, deviation = _facts(graph.custom_msg, package.graph("visual.hmm"))
+    writer.add_vision_patch_size(patch)
+    writer.add_vision_spatial_merge_size(merge)
+    writer.add_vision_image_mean(mean)
+    writer.add_vision_image_std(deviation)
     assets: dict[str, Bytes] = {"visual.hmm": np.memmap(package.graph("visual.hmm"), np.int8, "r")}
     write(writer, assets, path)
     return {name: content.nbytes for name, content in assets.items()}
+
+
+def _facts(custom_msg: str, path: Path) -> tuple[int, int, list[float], list[float]]:
+    """Pixels of a patch's side, patches of a token's side, and mean and deviation of each colour."""
+    try:
+        facts = json.loads(custom_msg)
+        mean, deviation = ([float(value) for value in facts[key]] for key in ("image_mean", "image_std"))
+        return int(facts["patch_size"]), int(facts["spatial_merge_size"]), mean, deviation
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"{path} does not say in its custom_msg what images it takes; compile it with `tcim-lite compile "
+            "CHECKPOINT --vision HEIGHTxWIDTH --self-contained`"
+        ) from None
 
 
 def _add_tower(writer: Any, tower: Mapping[str, Any], path: Path) -> None:
@@ -89,4 +102,7 @@ def _add_tower(writer: Any, tower: Mapping[str, Any], path: Path) -> None:
     writer.add_vision_projection_dim(size("out_hidden_size"))
     writer.add_vision_attention_layernorm_eps(_NORM_EPS)
     if "window_size" in tower:  # in which attention is, but for every so many layers
-        writer.add_vision_n_wa_pattern(int(tower.get("fullatt_block_indexes", [7])[0]) + 1)
+        whole = tower.get("fullatt_block_indexes", [7])
+        if not isinstance(whole, list) or not whole or not isinstance(whole[0], int):
+            raise ValueError(f"{path}: fullatt_block_indexes is {whole!r:.80}; expected the numbers of some layers")
+        writer.add_vision_n_wa_pattern(whole[0] + 1)
