@@ -10,9 +10,33 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from .adapters import adapters_of
+from .opening import devices_of, speculate_of
+
 if TYPE_CHECKING:
+    import argparse
+
     from ..llm.engine import Engine, Event, SamplingParams
     from ..llm.engine.request import TokenLogprob
+    from ..llm.package import Package
+
+
+def open_engine(args: argparse.Namespace, package: Package, tokenizer: Any) -> Engine:
+    """The engine of the command line: on its devices, with its adapters and what it guesses tokens with.
+
+    Raises:
+        FileNotFoundError, TcimError, ValueError: As `Engine.open` and `adapters_of`.
+    """
+    from ..llm.engine import Engine
+
+    return Engine.open(
+        package,
+        devices=devices_of(args),
+        pipeline=args.pipeline,
+        adapters=adapters_of(args, package),
+        tokenizer=tokenizer,
+        speculate=speculate_of(args),
+    )
 
 
 @dataclass

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..console import take_interrupts
-from .adapters import adapters_of, add_adapter_argument, the_adapter
+from .adapters import add_adapter_argument, the_adapter
 from .opening import (
     add_model_arguments,
     devices_of,
@@ -18,7 +18,6 @@ from .opening import (
     open_package,
     quant_of,
     say,
-    speculate_of,
     standard_input,
     start_log,
     take_model,
@@ -80,21 +79,14 @@ def _chat(args: argparse.Namespace) -> int:
     is_terminal = standard_input().isatty()
     text_of(args.system or "", "--system")
     start_log(args)
-    devices = devices_of(args)
+    devices_of(args)  # refuses devices that are not there before a checkpoint is compiled
     package = open_package(args, vision="")
 
-    from ..llm.engine import Engine
     from ..llm.tokenizer import load_tokenizer
+    from .answering import open_engine
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
-    engine = Engine.open(
-        package,
-        devices=devices,
-        pipeline=args.pipeline,
-        adapters=adapters_of(args, package),
-        tokenizer=tokenizer,
-        speculate=speculate_of(args),
-    )
+    engine = open_engine(args, package, tokenizer)
     if is_terminal:
         import readline  # noqa: F401  # input() edits lines and remembers them
 

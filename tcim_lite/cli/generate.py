@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .adapters import adapters_of, add_adapter_argument, the_adapter
+from .adapters import add_adapter_argument, the_adapter
 from .opening import (
     add_model_arguments,
     devices_of,
@@ -15,7 +15,6 @@ from .opening import (
     open_package,
     quant_of,
     say,
-    speculate_of,
     standard_input,
     start_log,
     take_model,
@@ -93,9 +92,8 @@ def _generate(args: argparse.Namespace) -> int:
     package = open_package(args, vision="")
     params = sampling_params(args, package.generation_defaults, logprobs=args.logprobs, adapter=the_adapter(args))
 
-    from ..llm.engine import Engine
     from ..llm.tokenizer import encode_chat, load_tokenizer
-    from .answering import answer, device_name, show, stats_line, with_channels
+    from .answering import answer, device_name, open_engine, show, stats_line, with_channels
     from .shown_images import ShownImages
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
@@ -106,14 +104,7 @@ def _generate(args: argparse.Namespace) -> int:
     thinking = False if args.no_thinking else None
     tokens = shown.encode(messages, images, thinking) if args.chat else encode_chat(tokenizer, messages, raw=True)
     tokens, params = with_channels(tokenizer, tokens, params)
-    engine = Engine.open(
-        package,
-        devices=devices,
-        pipeline=args.pipeline,
-        adapters=adapters_of(args, package),
-        tokenizer=tokenizer,
-        speculate=speculate_of(args),
-    )
+    engine = open_engine(args, package, tokenizer)
     prompt = shown.place(tokens, images, engine.slots.context_length)
     made = answer(engine, prompt, params, (lambda piece: None) if args.json else show)
     stats = made.stats(device_name(devices), quant_of(package))
