@@ -44,11 +44,8 @@ template <typename V>
 inline V tanh(V x) {
   const V size = abs(x), one = like(x, 1.0f), zero = like(x, 0.0f);
   const V z = x * x;
-  V p = like(x, -5.70498872745e-3f);
-  p = fma(p, z, like(x, 2.06390887954e-2f));
-  p = fma(p, z, like(x, -5.37397155531e-2f));
-  p = fma(p, z, like(x, 1.33314422036e-1f));
-  p = fma(p, z, like(x, -3.33332819422e-1f));
+  const V p =
+      polynomial(z, -5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f);
   const V near = fma(x * z, p, x);
   const V large = one - like(x, 2.0f) / (exp(size + size) + one);
   const V far = where_less(x, zero, -large, large);
@@ -58,21 +55,12 @@ template <typename V>
 inline V erf(V x) {
   const V size = abs(x), one = like(x, 1.0f), zero = like(x, 0.0f);
   const V z = x * x;
-  V p = like(x, 7.853861353153693e-5f);
-  p = fma(p, z, like(x, -8.010193625184903e-4f));
-  p = fma(p, z, like(x, 5.188327685732524e-3f));
-  p = fma(p, z, like(x, -2.685381193529856e-2f));
-  p = fma(p, z, like(x, 1.128358514861418e-1f));
-  p = fma(p, z, like(x, -3.761262582423300e-1f));
-  p = fma(p, z, like(x, 1.128379165726710e+0f));
-  const V near = x * p;
+  const V near =
+      x * polynomial(z, 7.853861353153693e-5f, -8.010193625184903e-4f, 5.188327685732524e-3f, -2.685381193529856e-2f,
+                     1.128358514861418e-1f, -3.761262582423300e-1f, 1.128379165726710e+0f);
   // Abramowitz and Stegun, 7.1.26: absolute error at most 1.5e-7.
   const V t = one / fma(like(x, 0.3275911f), size, one);
-  V q = like(x, 1.061405429f);
-  q = fma(q, t, like(x, -1.453152027f));
-  q = fma(q, t, like(x, 1.421413741f));
-  q = fma(q, t, like(x, -0.284496736f));
-  q = fma(q, t, like(x, 0.254829592f));
+  const V q = polynomial(t, 1.061405429f, -1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f);
   const V large = one - (q * t) * exp(-z);
   const V far = where_less(x, zero, -large, large);
   return where_less(size, one, near, far);
@@ -98,13 +86,9 @@ inline V sine(V x, float quarter) {
                       return __builtin_fabsf(lane) < kLargeAngle ? 0.0f : large_angle(lane).rest;
                     }));
   const V z = rest * rest;
-  V p = like(x, -1.9515295891e-4f);
-  p = fma(p, z, like(x, 8.3321608736e-3f));
-  p = fma(p, z, like(x, -1.6666654611e-1f));
+  const V p = polynomial(z, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f);
   const V near_zero = fma(rest * z, p, rest);
-  V q = like(x, 2.443315711809948e-5f);
-  q = fma(q, z, like(x, -1.388731625493765e-3f));
-  q = fma(q, z, like(x, 4.166664568298827e-2f));
+  const V q = polynomial(z, 2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f);
   const V near_one = fma(z * z, q, fma(z, like(x, -0.5f), one));
   const V count = turns + like(x, quarter), half = floor(count * like(x, 0.5f));  // half turns
   const V value = where_less(zero, count - (half + half), near_one, near_zero);
@@ -120,10 +104,7 @@ inline V atan(V x) {
   const V start =
       where_less(third, size, like(x, 0x1.921fb6p+0f), where_less(middle, size, like(x, 0x1.921fb6p-1f), zero));
   const V z = reduced * reduced;
-  V p = like(x, 8.05374449538e-2f);
-  p = fma(p, z, like(x, -1.38776856032e-1f));
-  p = fma(p, z, like(x, 1.99777106478e-1f));
-  p = fma(p, z, like(x, -3.33329491539e-1f));
+  const V p = polynomial(z, 8.05374449538e-2f, -1.38776856032e-1f, 1.99777106478e-1f, -3.33329491539e-1f);
   const V value = start + fma(reduced * z, p, reduced);
   return where_less(x, zero, -value, value);
 }

@@ -11,6 +11,20 @@ inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
 inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 inline float like(float, float value) { return value; }
 inline float sqrt(float x) { return __builtin_sqrtf(x); }
+__attribute__((always_inline)) inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+// A polynomial of x, its highest factor first, over one float or the vectors that include this.
+template <typename V, typename... Factors>
+__attribute__((always_inline)) inline V polynomial(V x, float highest, Factors... others) {
+  V value = like(x, highest);
+  ((value = fma(value, x, like(x, others))), ...);
+  return value;
+}
+// exp(x) is 2^n times this of the rest, x - n * log 2 (docs/numerics.md section 5).
+template <typename V>
+__attribute__((always_inline)) inline V exp_of_rest(V rest) {
+  return polynomial(rest, 0x1.6a23cep-10f, 0x1.123a20p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1.0f, 1.0f);
+}
 
 // log(x) = n * log 2 + high + low, low the smaller: x = 2^n * (1 + high), 1 + high in [sqrt(1/2), sqrt 2), and low is
 // log(1 + high) - high. The polynomial is that of fdlibm's logf.
@@ -26,11 +40,7 @@ inline LogParts log_parts(float x) {
   const int32_t exponent = int32_t(bits_of(x) - 0x3f3504f3u) >> 23;  // of sqrt(1/2) is 0
   const float m = float_of(bits_of(x) - (uint32_t(exponent) << 23));
   const float f = m - 1.0f, s = f / (2.0f + f), z = s * s;
-  float p = 0.24279078841f;
-  p = __builtin_fmaf(p, z, 0.28498786688f);
-  p = __builtin_fmaf(p, z, 0.40000972152f);
-  p = __builtin_fmaf(p, z, 0.66666662693f);
-  const float half = 0.5f * f * f;
+  const float p = polynomial(z, 0.24279078841f, 0.28498786688f, 0.40000972152f, 0.66666662693f), half = 0.5f * f * f;
   return {float(exponent + shift), f, __builtin_fmaf(s, __builtin_fmaf(z, p, half), -half)};
 }
 constexpr float kLog2High = 6.9313812256e-01f, kLog2Low = 9.0580006145e-06f;  // log 2 in two parts
@@ -45,14 +55,7 @@ inline float exp_one(float x) {
   const float shifted = __builtin_fmaf(x, 0x1.715476p+0f, 0x1.8p+23f), n = shifted - 0x1.8p+23f;
   float r = __builtin_fmaf(n, -0x1.62e430p-1f, x);
   r = __builtin_fmaf(n, 0x1.05c610p-29f, r);
-  float p = 0x1.6a23cep-10f;
-  p = __builtin_fmaf(p, r, 0x1.123a20p-7f);
-  p = __builtin_fmaf(p, r, 0x1.5558f2p-5f);
-  p = __builtin_fmaf(p, r, 0x1.555492p-3f);
-  p = __builtin_fmaf(p, r, 0x1.fffffcp-2f);
-  p = __builtin_fmaf(p, r, 1.0f);
-  p = __builtin_fmaf(p, r, 1.0f);
-  return p * float_of((bits_of(shifted) << 23) + 0x3f800000u);
+  return exp_of_rest(r) * float_of((bits_of(shifted) << 23) + 0x3f800000u);
 }
 template <typename V>
 inline V power_by_squaring(V a, int32_t n) {

@@ -12,7 +12,6 @@ inline Vec larger(Vec a, Vec b) { return max(b, a); }
 inline Vec smaller(Vec a, Vec b) { return min(b, a); }
 #endif
 
-inline Vec like(Vec, float value) { return broadcast(value); }
 template <typename F>
 inline Vec each_lane(Vec a, F f) {
   alignas(64) float x[kLanes];

@@ -33,6 +33,7 @@
 #pragma once
 
 #include "backends/cpu/kernel_table.h"
+#include "backends/cpu/kernels/vector/functions_one.h"
 
 #if defined(__AVX512F__)
 #include "backends/cpu/kernels/vector/simd_avx512.h"
@@ -48,6 +49,8 @@ namespace tcim_lite::cpu {
 namespace {
 
 constexpr int64_t kLanes = 16;
+
+inline Vec like(Vec, float value) { return broadcast(value); }
 
 // body(i, Full) for every 16 of `count`, then body(i, Tail) for the rest.
 template <typename Body>
@@ -122,15 +125,8 @@ inline Vec exp(Vec x) {
   const Vec n = shifted - magic;
   Vec r = fma(n, broadcast(-0x1.62e430p-1f), clamped);
   r = fma(n, broadcast(0x1.05c610p-29f), r);
-  Vec p = broadcast(0x1.6a23cep-10f);
-  p = fma(p, r, broadcast(0x1.123a20p-7f));
-  p = fma(p, r, broadcast(0x1.5558f2p-5f));
-  p = fma(p, r, broadcast(0x1.555492p-3f));
-  p = fma(p, r, broadcast(0x1.fffffcp-2f));
-  p = fma(p, r, broadcast(1.0f));
-  p = fma(p, r, broadcast(1.0f));
   const Ints power = shift_left<23>(bits(shifted)) + broadcast(int32_t{0x3f800000});
-  return zero_where_below(p * from_bits(power), x, lowest);
+  return zero_where_below(exp_of_rest(r) * from_bits(power), x, lowest);
 }
 
 }  // namespace
