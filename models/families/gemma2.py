@@ -11,7 +11,7 @@ from ..common.config_rules import Windows, window_of_every_other_layer
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import CONTRACT
-from .shared.gemma import KEYS, RESIDUAL_SCALE, TENSORS, TINY, of_gguf, with_norms_less_one
+from .shared.gemma import KEYS, TENSORS, TINY, folded, of_gguf, with_norms_less_one
 from .shared.gguf import GGUF_NORMS_AROUND
 
 _LAYERS_OF_27B = 46
@@ -37,14 +37,6 @@ def attention(config: ModelConfig, layer: int, *, out_norm: bool) -> Attention:
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return attention(config, layer, out_norm=True), Mlp(gelu="gelu_tanh", out_norm=True)
-
-
-def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        "embedding_scale": values["hidden_size"] ** 0.5 * RESIDUAL_SCALE,
-        "residual_scale": RESIDUAL_SCALE,
-        "logit_cap": values["final_logit_softcapping"],
-    }
 
 
 def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -79,7 +71,7 @@ FAMILY = Family(
         also=("attn_logit_softcapping", "final_logit_softcapping"),
         derived=_of_gguf,
     ),
-    folded=_folded,
+    folded=folded,
     tiny={**TINY, "query_pre_attn_scalar": 48, "sliding_window": 24, "attn_logit_softcapping": 2.0},
     other_values=True,
 )

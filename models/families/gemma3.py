@@ -11,7 +11,7 @@ from ..common.config_rules import read_local_rope
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import CONTRACT
-from .shared.gemma import KEYS, RESIDUAL_SCALE, TENSORS, TINY, of_gguf, window_by_pattern, with_norms_less_one
+from .shared.gemma import KEYS, TENSORS, TINY, folded, of_gguf, window_by_pattern, with_norms_less_one
 from .shared.gguf import GGUF_NORMS_AROUND
 
 _LAYERS_OF_27B = 62
@@ -27,14 +27,6 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
         out_norm=True,
     )
     return attention, Mlp(gelu="gelu_tanh", out_norm=True)
-
-
-def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        "embedding_scale": values["hidden_size"] ** 0.5 * RESIDUAL_SCALE,
-        "residual_scale": RESIDUAL_SCALE,
-        "logit_cap": values["final_logit_softcapping"],
-    }
 
 
 def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -66,7 +58,7 @@ FAMILY = Family(
         also=("final_logit_softcapping", "rope.freq_base_swa"),
         derived=_of_gguf,
     ),
-    folded=_folded,
+    folded=folded,
     rope_theta=1e6,
     local_rope=read_local_rope,
     nested="text_config",

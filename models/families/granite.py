@@ -14,6 +14,7 @@ from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
 
 _NAMES = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
 FACTORS = tuple(Key(name, "number", absent=1.0) for name in _NAMES)
+TINY_FACTORS: Mapping[str, float] = dict(zip(_NAMES, (12.0, 0.22, 0.0625, 6.0), strict=True))
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -68,9 +69,6 @@ FAMILY = Family(
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "tie_word_embeddings": True,
-        "embedding_multiplier": 12.0,
-        "residual_multiplier": 0.22,
-        "attention_multiplier": 0.0625,
-        "logits_scaling": 6.0,
+        **TINY_FACTORS,
     },
 )

@@ -14,7 +14,7 @@ from ...weights import roles
 from . import dense
 
 # Hidden states of models with norms behind attention and MLP leave the range of fp16, and norms alone read them.
-RESIDUAL_SCALE = 2.0**-6
+_RESIDUAL_SCALE = 2.0**-6
 
 # Files leave out what is the default of transformers, sizes too.
 KEYS: tuple[Key | Only, ...] = (
@@ -50,6 +50,15 @@ TINY: Mapping[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh",
     "tie_word_embeddings": True,
 }
+
+
+def folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Constants of models with norms behind attention and MLP."""
+    return {
+        "embedding_scale": values["hidden_size"] ** 0.5 * _RESIDUAL_SCALE,
+        "residual_scale": _RESIDUAL_SCALE,
+        "logit_cap": values["final_logit_softcapping"],
+    }
 
 
 def of_gguf(get: Callable[[str], Any], config: Mapping[str, Any], layers_of_27b: int) -> dict[str, Any]:
