@@ -19,6 +19,8 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 torch = pytest.importorskip("torch", reason="writes FP8, and computes what codes stand for")
 save_file = pytest.importorskip("safetensors.torch").save_file
 
+MODULE = "model.layers.1.mlp.down_proj"  # of which tests look at tensors
+
 # Of a weight: the tensors beside each other in the file by what follows the module's name, and the values in fp32.
 Encoder = Callable[[Any], "tuple[Mapping[str, Any], Any]"]
 
@@ -64,10 +66,24 @@ class Coded:
 
     def check_rows(self, folder: Path) -> None:
         """Any rows of a tensor in the folder of `both` are those of the whole, wherever blocks and words begin."""
-        store, name = decoded(Checkpoint(folder / "coded"), self.config), "model.layers.1.mlp.down_proj.weight"
+        store, name = decoded(Checkpoint(folder / "coded"), self.config), f"{MODULE}.weight"
         whole = self.floats[name].numpy()
         for start, stop in ((0, 1), (1, 2), (7, 45), (len(whole) - 3, len(whole))):
             np.testing.assert_array_equal(store.read(name, start, stop), whole[start:stop], f"{start} to {stop}")
+
+
+def edited(what: str, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
+    """What puts `value` of a tensor of MODULE, or of None, in its place."""
+
+    def edit(tensors: dict[str, Any]) -> None:
+        tensors[f"{MODULE}.{what}"] = value(tensors.get(f"{MODULE}.{what}"))
+
+    return edit
+
+
+def without(what: str) -> Callable[[dict[str, Any]], None]:
+    """What takes a tensor of MODULE out."""
+    return lambda tensors: tensors.pop(f"{MODULE}.{what}")
 
 
 def weights_of(source: Path, **options: Any) -> bytes:

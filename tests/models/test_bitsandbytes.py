@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coded_checkpoints import Coded, compiled, torch, write
+from coded_checkpoints import MODULE, Coded, compiled, edited, torch, without, write
 
 from tcim_lite.models.checkpoints.quantized.table import scheme_of
 from tcim_lite.models.common.errors import CheckpointError, CompileError
@@ -101,20 +101,8 @@ def test_early_files_do_not_name_the_method(tmp_path: Path) -> None:
     assert got == want
 
 
-MODULE = "model.layers.1.mlp.down_proj"
 STATE = "weight.quant_state.bitsandbytes__nf4"
 SAID = {"quant_type": "nf4", "blocksize": 64, "shape": [192, 320], "nested_blocksize": 256, "nested_offset": 0.0}
-
-
-def edited(what, value):
-    def edit(tensors):
-        tensors[f"{MODULE}.{what}"] = value(tensors.get(f"{MODULE}.{what}"))
-
-    return edit
-
-
-def without(what):
-    return lambda tensors: tensors.pop(f"{MODULE}.{what}")
 
 
 def said(**changes):

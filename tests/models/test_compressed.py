@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coded_checkpoints import Coded, compiled, torch, write
+from coded_checkpoints import MODULE, Coded, compiled, edited, torch, without, write
 
 from tcim_lite.hmm import read
 from tcim_lite.models.checkpoints.checkpoint import Checkpoint
@@ -199,20 +199,6 @@ def test_groups_by_target(tmp_path: Path) -> None:
             coded.encode(name, CASES["fp8 channel"][1])
     got, want = coded.both(tmp_path)
     assert got == want
-
-
-MODULE = "model.layers.1.mlp.down_proj"
-
-
-def edited(what, value):
-    def edit(tensors):
-        tensors[f"{MODULE}.{what}"] = value(tensors[f"{MODULE}.{what}"])
-
-    return edit
-
-
-def without(what):
-    return lambda tensors: tensors.pop(f"{MODULE}.{what}")
 
 
 @pytest.mark.filterwarnings("ignore:.*does not ask for")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coded_checkpoints import Coded, compiled, torch, weights_of, write
+from coded_checkpoints import MODULE, Coded, compiled, edited, torch, weights_of, without, write
 
 from tcim_lite.models.checkpoints.checkpoint import config_of
 from tcim_lite.models.checkpoints.quantized.table import scheme_of
@@ -63,20 +63,6 @@ def test_modelopt_beside_another_producer(tmp_path: Path) -> None:
     (tmp_path / "hf_quant_config.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"hf_quant_config.json has no object 'quantization'"):
         config_of(tmp_path)
-
-
-MODULE = "model.layers.1.mlp.down_proj"
-
-
-def edited(what, value):
-    def edit(tensors):
-        tensors[f"{MODULE}.{what}"] = value(tensors.get(f"{MODULE}.{what}"))
-
-    return edit
-
-
-def without(what):
-    return lambda tensors: tensors.pop(f"{MODULE}.{what}")
 
 
 @pytest.mark.filterwarnings("ignore:.*does not ask for")
