@@ -191,6 +191,8 @@ def test_a_run_of_two_adapters_is_refused(tuned):
     slots.assign(0, "first")
     slots.assign(2, "second")
     assert slots.tokens == [[1, 2, 3, 5], [1, 2, 3], []]
+    slots.copy_rows(0, 1, 2)
+    assert (slots.tokens[1], slots.adapter_of) == ([1, 2], ["first", "first", "second"])
 
 
 def test_replicas_send_a_prompt_to_the_rows_of_its_adapter(tuned):

@@ -49,9 +49,9 @@ OTHER = [{"role": "user", "content": [text("What is "), image(SECOND), text("?")
 TURNS = [
     {"role": "user", "content": [image(FIRST), text("Look.")]},
     {"role": "assistant", "content": "Hm."},
-    {"role": "user", "content": [text("And "), image(SECOND), image(FIRST)]},
+    {"role": "user", "content": [text("And "), image(SECOND), image(SECOND)]},
 ]
-CHATS = {"one": (ONE, [FIRST]), "turns": (TURNS, [FIRST, SECOND, FIRST])}
+CHATS = {"one": (ONE, [FIRST]), "turns": (TURNS, [FIRST, SECOND, SECOND])}
 
 
 @pytest.fixture(scope="module")
