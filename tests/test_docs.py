@@ -61,6 +61,7 @@ def test_pages_count_the_families_of_the_table():
     assert f"[{len(rows)} families](docs/models.md)" in main_page
     assert f" {seeing} of them with vision" in main_page
     assert f"folders of {len(rows)} families (" in log
+    assert f"GGUF files of {sum(row[4] != 'no' for row in rows)} families" in log
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
