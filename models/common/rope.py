@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from .errors import CompileError
 
+# LongRoPE of Phi-3.5-MoE, which has the factors of cosines and sines by names of their own.
+BY_MSCALE = "longrope by mscale"
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
 _F32 = np.float32
 
@@ -70,7 +72,7 @@ def inverse_frequencies(
 ) -> tuple[NDArray[np.float32], float]:
     """Returns the inverse frequencies [head_dim / 2] fp32 and the attention factor; arguments as `rope_table`."""
     rope_type = scaling.get("rope_type", "default")
-    if rope_type not in ROPE_TYPES:
+    if rope_type not in (*ROPE_TYPES, BY_MSCALE):
         raise CompileError(f"rope_type {rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
     try:
         with np.errstate(all="ignore"):
@@ -118,7 +120,7 @@ def _frequencies(
     original = int(_number(scaling, "original_max_position_embeddings", max_position_embeddings))
     if rope_type == "yarn":
         return _yarn(head_dim, theta, scaling, original, max_position_embeddings)
-    if rope_type == "longrope":
+    if rope_type in ("longrope", BY_MSCALE):
         return _longrope(head_dim, theta, scaling, original, max_position_embeddings, context_length)
     return _llama3(head_dim, theta, scaling, original), 1.0
 
@@ -183,8 +185,9 @@ def _longrope(
     context_length: int,
 ) -> tuple[NDArray[np.float32], float]:
     factor = _number(scaling, "factor", max_position_embeddings / original)
-    mscale = "long_mscale" if context_length > original else "short_mscale"  # of Phi-3.5-MoE
-    given = mscale if scaling.get(mscale) is not None else "attention_factor"
+    mscale = "long_mscale" if context_length > original else "short_mscale"
+    by_mscale = scaling["rope_type"] == BY_MSCALE and scaling.get(mscale) is not None
+    given = mscale if by_mscale else "attention_factor"
     if scaling.get(given) is not None:
         attention_factor = _number(scaling, given)
     else:

@@ -9,6 +9,7 @@ from typing import Any
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key, Only
 from ..common.errors import CompileError
+from ..common.rope import BY_MSCALE
 from ..family import plain
 from ..model_config import ModelConfig
 from ..weights import roles
@@ -20,7 +21,7 @@ _MIXTRAL = mixtral.FAMILY
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     bias, rope = config.flags["attention_bias"], config.rope_scaling
-    if rope["rope_type"] not in ("default", "longrope"):
+    if rope["rope_type"] not in ("default", BY_MSCALE):
         raise CompileError(f"config.json: rope_type {rope['rope_type']!r} of Phi-3.5-MoE is not supported")
     threshold = 2 * config.flags["router_jitter_noise"]
     attention = Attention(qkv_bias=bias, out_bias=bias, window=config.windows[layer])
@@ -50,6 +51,7 @@ FAMILY = replace(
     ),
     tensors={**with_biases(_MIXTRAL.tensors), roles.HEAD_BIAS: plain("lm_head.bias")},
     gguf=None,
+    rope_types={"longrope": BY_MSCALE},
     layer=_layer,
     folded=_folded,
     experts=lambda values: mixtral.experts({**values, "num_experts_per_tok": 2}),

@@ -40,6 +40,19 @@ WINDOWS = {
         "rope_parameters": LONG,
     },
     "phi3, the long factors": {"original_max_position_embeddings": 64, "rope_parameters": LONG},
+    "phi3, factors that only Phi-3.5-MoE has": {
+        "original_max_position_embeddings": 64,
+        "rope_parameters": {**LONG, "short_mscale": 1.2, "long_mscale": 1.3},
+    },
+    "phimoe, the short factors, and those of cosines and sines": {
+        "rope_parameters": {
+            **LONG,
+            "original_max_position_embeddings": 512,
+            "short_mscale": 1.2,
+            "long_mscale": 1.3,
+            "factor": 2.0,
+        },
+    },
     "qwen2, the last layer": {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1},
     "exaone4, none": {"sliding_window": None, "layer_types": ["full_attention"] * 2},
     "exaone4, the last of three layers, no rotation in the others": {
