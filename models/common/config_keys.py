@@ -33,7 +33,7 @@ class Key:
             objects by layer, or none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
-        also: Another name of the key, of files that do not have `name`.
+        also: Another name of the key; of files that have both it counts, as in transformers.
     """
 
     name: str
@@ -88,7 +88,8 @@ def read_keys(keys: Sequence[Key | Only], raw: Mapping[str, Any], family: str) -
     values: dict[str, Any] = {}
     for key in {key.name: key for key in keys}.values():
         if isinstance(key, Key):
-            name = key.also if key.also in raw and key.name not in raw else key.name
+            other = key.also in raw and (key.name not in raw or raw[key.also] is not None)
+            name = key.also if other else key.name
             values[key.name] = _READERS[key.kind](name, _value(key, name, raw, values))
         elif (got := raw.get(key.name, key.value)) != key.value and got not in key.also:
             raise CompileError(f"{key.name}={got!r} is not supported; {family} is compiled with {key.value!r} only")

@@ -38,6 +38,22 @@ def test_defaults(tiny_config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("family", "changes", "chosen"),
+    [
+        ("ernie4_5_moe", {"moe_k": 2, "num_experts_per_tok": 4}, 4),
+        ("ernie4_5_moe", {"moe_k": 2, "num_experts_per_tok": None}, 2),
+        ("hunyuan_v1_moe", {"moe_topk": [2, 2], "num_experts_per_tok": 3}, 3),
+    ],
+)
+def test_of_two_names_of_a_key_the_one_of_transformers_counts(
+    family: str, changes: dict[str, Any], chosen: int
+) -> None:
+    experts = read_config({**FAMILIES[family].tiny_config, **changes}).experts
+    assert experts is not None
+    assert experts.chosen == chosen
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}, "GPT2LMHeadModel.*Qwen3ForCausalLM"),
