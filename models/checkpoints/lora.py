@@ -18,16 +18,22 @@ _CONFIG, _TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<side>[AB])(?:\.default)?\.weight")
 # What would make it something else than y + scale * B (A x), with one scale and one rank.
 _UNSUPPORTED = (
+    "alora_invocation_tokens",
     "alpha_pattern",
+    "arrow_config",
     "fan_in_fan_out",
     "layer_replication",
     "lora_bias",
     "modules_to_save",
     "rank_pattern",
     "target_parameters",
+    "use_bdlora",
     "use_dora",
     "use_qalora",
 )
+# Values of `init_lora_weights` with which PEFT changes the weights beside the LoRA as well.
+_CHANGE_OTHERS = ("corda", "loftq", "lora_ga", "olora", "pissa")
+_MOST_ALPHA, _MOST_RANK = 3.4e38, 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +99,17 @@ def _scale(config: Mapping[str, Any], path: Path) -> float:
         raise CheckpointError(f"{path} sets {', '.join(used)}; only plain LoRA is compiled, y + alpha / r * B (A x)")
     if config.get("bias", "none") != "none":
         raise CheckpointError(f"{path} has bias {config['bias']!r}, expected 'none'")
+    if str(start := config.get("init_lora_weights")).lower().startswith(_CHANGE_OTHERS):
+        raise CheckpointError(
+            f"{path} has init_lora_weights {start!r:.40}, with which PEFT changes the weights of the model too; save "
+            "it as a plain LoRA (save_pretrained with path_initial_model_for_weight_conversion), or merge it into its "
+            "checkpoint"
+        )
     rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-        raise CheckpointError(f"{path} has r {rank!r}, expected a whole number of at least 1")
-    if not isinstance(alpha, (int, float)) or isinstance(alpha, bool) or not np.isfinite(alpha):
-        raise CheckpointError(f"{path} has lora_alpha {alpha!r}, expected a number")
+    if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= _MOST_RANK:
+        raise CheckpointError(f"{path} has r {rank!r:.80}, expected a whole number of at least 1")
+    if not isinstance(alpha, (int, float)) or isinstance(alpha, bool) or not abs(alpha) < _MOST_ALPHA:
+        raise CheckpointError(f"{path} has lora_alpha {alpha!r:.80}, expected a number")
     return float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
 
 

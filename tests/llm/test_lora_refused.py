@@ -46,9 +46,14 @@ STEM = "base_model.model.model.layers.0.self_attn.q_proj"
 FLAWS = {
     "peft_type 'IA3', expected 'LORA'": changed_config(peft_type="IA3"),
     "sets rank_pattern, use_dora; only plain LoRA": changed_config(use_dora=True, rank_pattern={"q_proj": 8}),
+    "sets alora_invocation_tokens; only plain LoRA": changed_config(alora_invocation_tokens=[7, 8]),
+    "has init_lora_weights 'pissa_niter_4', with which PEFT changes": changed_config(init_lora_weights="pissa_niter_4"),
+    "has init_lora_weights 'OLoRA', with which PEFT changes": changed_config(init_lora_weights="OLoRA"),
     "bias 'all', expected 'none'": changed_config(bias="all"),
     "r True, expected a whole number": changed_config(r=True),
     "lora_alpha '8', expected a number": changed_config(lora_alpha="8"),
+    "r 1000000": changed_config(r=10**400),
+    "lora_alpha 1000000": changed_config(lora_alpha=10**400),
     "expected [4, inputs] and [outputs, 4]": changed_config(r=4),
     "has only one of lora_A and lora_B": changed_tensors(lambda tensors: tensors.pop(f"{STEM}.lora_B.weight")),
     "has a tensor 'lm_head.weight'": changed_tensors(
