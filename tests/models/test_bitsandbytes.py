@@ -127,6 +127,7 @@ def said(**changes):
         (said(shape=[320, 192]), r"stands for shape \[320, 192\], expected \[192, 320\] by config.json"),
         (said(blocksize=128), r"absmax' .* has shape \[960\], expected \[480\]"),
         (said(nested_offset=1e999), "nested_offset=inf, expected a size and a number"),
+        (said(nested_offset=10**400), "nested_offset=1000.*, expected a size and a number"),
         (said(nested_blocksize="x"), "nested_blocksize='x' and"),
         (edited("weight.nested_absmax", lambda t: t * float("nan")), "nested_absmax' .* holds NaN or infinity"),
         (edited("weight.quant_map", lambda t: t / 0), "quant_map' .* holds NaN or infinity"),

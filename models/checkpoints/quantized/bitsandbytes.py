@@ -28,7 +28,7 @@ _STATE = ".quant_state.bitsandbytes__"
 _BLOCKS, _VALUES, _OUTER_BLOCKS, _OUTER_VALUES = ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"
 _LARGEST, _FORMAT = ".SCB", ".weight_format"
 _ONE_127TH = np.float32(7.874015718698502e-3)  # as bitsandbytes has it
-_MOST_STATE = 1 << 16
+_MOST_STATE, _MOST_OFFSET = 1 << 16, 3.4e38
 _RULES = {
     "quant_method": ANYTHING,
     "load_in_4bit": FLAG,
@@ -76,7 +76,7 @@ class _State:
                 f"{where} says shape={sizes!r:.80} and blocksize={block!r:.80}, expected two sizes and one"
             )
         outer, offset = given.get("nested_blocksize", 256), given.get("nested_offset", 0.0)
-        if not is_size(outer) or not isinstance(offset, (int, float)) or not math.isfinite(offset):
+        if not is_size(outer) or not isinstance(offset, (int, float)) or not abs(offset) < _MOST_OFFSET:
             raise CheckpointError(
                 f"{where} says nested_blocksize={outer!r:.80} and nested_offset={offset!r:.80}, expected a size and a "
                 "number"
