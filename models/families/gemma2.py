@@ -14,12 +14,12 @@ from .shared.dense import CONTRACT
 from .shared.gemma import KEYS, TENSORS, TINY, folded, of_gguf, with_norms_less_one
 from .shared.gguf import GGUF_NORMS_AROUND
 
-_LAYERS_OF_27B = 46
+_LAYERS_OF_27B, _WINDOW = 46, 4096
 
 
 def windows(raw: Mapping[str, Any], layers: int) -> Windows:
     """In layers that `layer_types` names, or in the first and every other one."""
-    return window_of_every_other_layer({"sliding_window": 4096, **raw}, layers)
+    return window_of_every_other_layer({"sliding_window": _WINDOW, **raw}, layers)
 
 
 def attention(config: ModelConfig, layer: int, *, out_norm: bool) -> Attention:
@@ -40,7 +40,15 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
 
 
 def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**of_gguf(get, config, _LAYERS_OF_27B), "attn_logit_softcapping": get("attn_logit_softcapping")}
+    """Early files say neither window nor caps; llama.cpp knows them, and has no layers without."""
+    known = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+    said = {key: value for key in known if (value := get(key)) is not None}
+    return {
+        **of_gguf(get, config, _LAYERS_OF_27B),
+        **known,
+        **said,
+        "sliding_window": config["sliding_window"] or _WINDOW,
+    }
 
 
 FAMILY = Family(

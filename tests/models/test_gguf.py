@@ -16,6 +16,7 @@ from gguf_files import gguf_tensors, metadata_of, write_gguf
 from tcim_lite.models.checkpoints.gguf import GgufCheckpoint
 from tcim_lite.models.common.errors import CheckpointError, CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.families import read_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
 
@@ -189,10 +190,21 @@ def test_config_says_what_the_file_says(tmp_path: Path) -> None:
     assert linear["rope_scaling"] == {"rope_type": "linear", "factor": 3.0}
 
 
+def test_early_gemma2_files_have_the_window_and_the_caps_of_llama_cpp(tmp_path: Path) -> None:
+    config = family_config("gemma2", query_pre_attn_scalar=64)
+    keys = metadata_of({**config, "attn_logit_softcapping": 1.0, "final_logit_softcapping": 1.0}, "gemma2")
+    for key in ("attn_logit_softcapping", "final_logit_softcapping", "attention.sliding_window"):
+        del keys[f"gemma2.{key}"]
+    keys = {"general.architecture": "gemma2", **keys}
+    path = write_gguf(tmp_path / "m.gguf", keys, gguf_tensors(config, family_tensors(config), "gemma2"))
+    read = read_config(GgufCheckpoint(path).config)
+    assert (read.flags["attn_logit_softcapping"], read.logit_cap) == (50.0, 30.0)
+    assert read.windows == (4096, None)
+
+
 def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
     """As llama.cpp does, whatever rule they come from."""
     from tcim_lite.models.common.rope import inverse_frequencies
-    from tcim_lite.models.families import read_config
 
     config = family_config("llama")
     factors = np.linspace(1, 5, config["head_dim"] // 2, dtype=np.float32)
