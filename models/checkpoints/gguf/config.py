@@ -125,12 +125,14 @@ def _expert_keys(keys: Keys) -> dict[str, Any]:
     }
 
 
-def _layers(keys: Keys, where: str) -> Any:
+def _layers(keys: Keys, where: str) -> int:
     """The layers of the model, without those behind it that predict further tokens."""
     layers, further = keys.need("block_count"), keys.get("nextn_predict_layers") or 0
-    if further and (not _are_sizes(layers, further) or further >= layers):
+    if not _are_sizes(layers):
+        raise CheckpointError(f"{where}: block_count={layers!r:.80}, expected a positive number of layers")
+    if further and (not _are_sizes(further) or further >= layers):
         raise CheckpointError(f"{where}: nextn_predict_layers={further!r} of block_count={layers!r}, expected fewer")
-    return layers - further if further else layers
+    return int(layers - further)
 
 
 def _sections(keys: Keys, where: str) -> dict[str, Any]:

@@ -52,9 +52,10 @@ class Keys:
         }
         self._arch, self._where = arch, where
         for key, value in self._values.items():
-            if key == "attention.causal" and value:
+            several = isinstance(value, np.ndarray)
+            if key == "attention.causal" and not several and value:
                 continue  # as all are
-            changes = value.any() if isinstance(value, np.ndarray) else value or key == "attention.causal"
+            changes = key == "attention.causal" or (value.any() if several else value)
             if key.startswith(_ARITHMETIC) and key not in known and changes:
                 raise CheckpointError(
                     f"{where}: {arch}.{key}={value!r:.60} is not supported; known are {', '.join(sorted(known))}"
