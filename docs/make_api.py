@@ -16,7 +16,8 @@ import griffe
 from tcim_lite.marks.reader import marked_names
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("runtime", "dev_ctrl", "layers", "clock", "faults", "llm", "llm.engine", "llm.images")  # of tcim_lite
+# Of tcim_lite.
+PAGES = ("runtime", "dev_ctrl", "layers", "clock", "faults", "llm", "llm.engine", "llm.images", "llm.sounds")
 NOTE = "<!-- Made by docs/make_api.py from the docstrings: change those, then run `make docs`. -->"
 
 _STARS = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}

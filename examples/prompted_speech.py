@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from log_mel import HOP, log_mel
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package, context_length, last_logits, load_pair, run_graph
+from tcim_lite.llm.sounds import HOP, log_mel
 
 CHUNK, CHUNK_ROWS = 100, 13  # of Qwen3-ASR: frames of a whole chunk, and what they become
 FRAMES_OF_A_ROW = 8

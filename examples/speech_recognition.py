@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from log_mel import log_mel, read_wav
 from prompted_speech import HearingModel, Prompt, prompt_for
 
 import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
 from tcim_lite.llm import Package, load_tokenizer, print_answer
+from tcim_lite.llm.sounds import log_mel, read_wav
 
 # Inputs of prefill and decode; behind CACHES come those of the decoder's layers, all K, all V, then those of the sound.
 IDS, POSITIONS, VALID, CURRENT, SELF_MASK, SOUND_MASK, CACHES = range(7)
@@ -150,7 +150,7 @@ def positive(text: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", help="folder with the encoder, prefill and decode graphs of a speech model")
-    parser.add_argument("--audio", type=Path, required=True, help="WAV file of 16 kHz; Whisper gets its first 30 s")
+    parser.add_argument("--audio", type=Path, required=True, help="WAV file; Whisper gets its first 30 s")
     parser.add_argument(
         "--language", metavar="CODE", help="what is spoken, such as en (Whisper; default: the likeliest)"
     )

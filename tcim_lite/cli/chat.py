@@ -28,7 +28,7 @@ from .shown_images import ShownImages
 
 if TYPE_CHECKING:
     from ..llm.engine import Engine
-    from ..llm.images import SeenImage
+    from ..llm.media import Seen
     from ..llm.package import Package
     from ..serve.reply_parts import Parts
 
@@ -113,7 +113,7 @@ class Chat:
         self._reading = self._stopped = False
         self._messages: list[dict[str, Any]] = []
         self._shown = ShownImages(package, tokenizer, devices_of(args)[0])
-        self._images: list[SeenImage] = []  # of the messages
+        self._images: list[Seen] = []  # of the messages
         self._reset()
         self._next = [self._shown.take(path) for path in args.image]  # of the next question
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..llm.engine import MixedPrompt
-    from ..llm.images import ImagePrompts, SeenImage
+    from ..llm.images import ImagePrompts
+    from ..llm.media import Seen
     from ..llm.package import Package
 
 
@@ -25,14 +26,15 @@ class ShownImages:
         self._package, self._tokenizer, self._device = package, tokenizer, device
         self._opened: ImagePrompts | None = None
 
-    def take(self, path: Path) -> SeenImage:
+    def take(self, path: Path) -> Seen:
         """The image in a file.
 
         Raises:
             ValueError: It is no file that can be read or no image, or the package sees none.
             ImportError: Pillow is missing.
         """
-        from ..llm.images import ImageError, ImagePrompts
+        from ..llm.images import ImagePrompts
+        from ..llm.media import MediaError
 
         try:
             if not path.is_file() and path.exists():
@@ -48,7 +50,7 @@ class ShownImages:
                 raise ValueError(f"{path} cannot be shown to {self._package.name}: {error}") from None
         try:
             return self._opened.take(data)
-        except ImageError as error:
+        except MediaError as error:
             raise ValueError(f"{path}: {error}") from None
 
     def content(self, text: str, count: int) -> Any:
@@ -59,9 +61,7 @@ class ShownImages:
             return "\n".join([self._opened.mark] * count + [text])
         return [{"type": "image"}] * count + [{"type": "text", "text": text}]
 
-    def encode(
-        self, messages: list[dict[str, Any]], images: Sequence[SeenImage], enable_thinking: bool | None
-    ) -> list[int]:
+    def encode(self, messages: list[dict[str, Any]], images: Sequence[Seen], enable_thinking: bool | None) -> list[int]:
         """Tokens of a conversation, with a placeholder for each token of its images.
 
         Raises:
@@ -73,7 +73,7 @@ class ShownImages:
         expand = None if opened is None or not images else lambda text: opened.expand(text, images)
         return encode_chat(self._tokenizer, messages, enable_thinking=enable_thinking, expand=expand)
 
-    def place(self, tokens: list[int], images: Sequence[SeenImage], room: int) -> MixedPrompt | list[int]:
+    def place(self, tokens: list[int], images: Sequence[Seen], room: int) -> MixedPrompt | list[int]:
         """The prompt for an engine whose context holds `room` tokens; images that are new are seen now."""
         if self._opened is None or not images or len(tokens) > room:  # the engine says that it is too long
             return tokens

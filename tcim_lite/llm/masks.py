@@ -102,5 +102,6 @@ def _window_of(module: Any) -> int:
     except (ValueError, KeyError, TypeError):
         raise ValueError(
             "the graph takes attention masks, but its custom_msg does not say 'sliding_window'; it is not that of a "
-            "language model (docs/speech.md has those of Whisper), or its package must be compiled again with --masks"
+            "language model (examples/speech_recognition.py runs those of Whisper), or its package must be compiled "
+            "again with --masks"
         ) from None

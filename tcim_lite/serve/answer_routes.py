@@ -16,7 +16,7 @@ from .choices import ChoicesWriter
 from .completion import CompletionReply, completion_prompts, prompt_count
 from .errors import ApiError, closing
 from .guard import read_body
-from .image_parts import ChatImages
+from .media_parts import ChatMedia
 from .protocol import ChatRequest, CompletionRequest, Message, Sampling
 from .reading import read
 from .response_writer import ResponseWriter
@@ -103,21 +103,21 @@ async def _chat_prompt(
 ) -> tuple[str, Sequence[int]]:
     """The prompt of a chat, and its tokens; oldest turns are left out for an answer of `answer` tokens."""
     most = service.engines.slots.context_length
-    images = ChatImages(service.images, most)
+    media = ChatMedia(service.images, service.sounds, most)
 
     def prompt_of(messages: list[Message]) -> Prompt:
         own = msgspec.structs.replace(request, messages=messages)
-        text = images.expand(chat_prompt(own, service.template, params, images.mark), messages)
-        return text, service.vocabulary.encode_prompt(text, special=False, most=most), images.of(messages)
+        text = media.expand(chat_prompt(own, service.template, params, media.mark), messages)
+        return text, service.vocabulary.encode_prompt(text, special=False, most=most), media.of(messages)
 
     def prepare() -> Prompt:
-        images.read(request.messages)
+        media.read(request.messages)
         if answer is None:
             return prompt_of(request.messages)
         return prompt_within(request.messages, prompt_of, most - answer)
 
     text, tokens, shown = await service.in_thread(prepare)
-    return text, await service.in_tower_thread(lambda: images.place(tokens, shown)) if shown else tokens
+    return text, await service.in_tower_thread(lambda: media.place(tokens, shown)) if shown else tokens
 
 
 async def _answer(

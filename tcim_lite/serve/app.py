@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import answer_routes, embeddings, information, openapi
+from . import answer_routes, embeddings, information, openapi, transcriptions
 from .errors import ApiError
 from .guard import Guard, error_response
 from .options import ServeOptions
@@ -28,6 +28,7 @@ from .protocol import (
     EmbeddingRequest,
     TemplateRequest,
     TokenizeRequest,
+    TranscriptionRequest,
 )
 from .responses_protocol import ResponsesRequest
 from .service import Service
@@ -56,6 +57,7 @@ ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("POST", "/v1/chat/completions", answer_routes.chat_completions, ChatRequest),
     ("POST", "/v1/responses", answer_routes.responses, ResponsesRequest),
     ("POST", "/v1/embeddings", embeddings.embeddings, EmbeddingRequest),
+    ("POST", "/v1/audio/transcriptions", transcriptions.transcriptions, TranscriptionRequest),
 )
 
 # Routes that clients may ask for because others have them, and why this server does not.
@@ -66,6 +68,8 @@ REFUSED = {
         "responses are not stored, so none can be fetched, ended or deleted; keep what POST /v1/responses gave, and "
         "close the connection to end an answer",
     ),
+    "/v1/audio/translations": "not served; use /v1/audio/transcriptions, or ask for a translation in a chat",
+    "/v1/audio/speech": "the server writes text only",
     "/v1/messages": "Anthropic's Messages API is not served yet; use /v1/chat/completions",
     **dict.fromkeys(
         ("/api/chat", "/api/generate", "/api/tags"),
@@ -146,9 +150,12 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return error_response(ApiError(error.status_code, message, headers=dict(error.headers or {})))
 
 
+_OTHERS = ("/v1/audio/transcriptions",)
+
+
 def _hint(path: str) -> str:
     """For a client whose base URL lacks "/v1", or has it twice."""
-    for known in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/v1/embeddings"):
+    for known in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/v1/embeddings", *_OTHERS):
         if path.rstrip("/").endswith(known.removeprefix("/v1")):
             return f"; did you mean {known}? The base URL of a client ends with one /v1"
     return ""

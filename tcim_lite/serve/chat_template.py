@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..llm.json_object import read_object
 from ..llm.text_file import read_text
 from ..own_process import module_command
 from .vocabulary import Vocabulary
@@ -48,12 +49,14 @@ class ChatTemplate:
 
         Raises:
             OSError: `file` cannot be read.
-            ValueError: It is no text file.
+            ValueError: It is no text file, or chat_template.json is no JSON object.
         """
         path = file or folder / "chat_template.jinja"
         if file or path.is_file():
             return cls(read_text(path), vocabulary.special)
         found = vocabulary.config.get("chat_template")
+        if found is None:  # in a file of its own, as earlier processors wrote it
+            found = read_object(folder / "chat_template.json", _MOST_OUTPUT_BYTES).get("chat_template")
         if isinstance(found, list):  # several with names
             named = {item.get("name"): item.get("template") for item in found if isinstance(item, dict)}
             found = named.get("default")

@@ -90,8 +90,8 @@ def error_response(error: ApiError) -> Response:
     return JsonResponse(error.body(), error.status, headers=error.headers)
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The body of a POST.
+async def read_body(request: Request, most: int, expected: str = "application/json") -> bytes:
+    """The body of a POST of the expected type.
 
     JSON has to be announced as such: a page of another site cannot do that without asking first.
 
@@ -100,8 +100,8 @@ async def read_body(request: Request, most: int) -> bytes:
             on.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise ApiError(415, f"content-type is {kind[:60] or 'missing'}; send 'Content-Type: application/json'")
+    if kind != expected:
+        raise ApiError(415, f"content-type is {kind[:60] or 'missing'}; send 'Content-Type: {expected}'")
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise ApiError(415, f"content-encoding is {encoding[:60]}; send the body as it is, without compression")

@@ -14,7 +14,7 @@ from .answers import now
 from .chat import prompt_text
 from .errors import ApiError
 from .guard import read_body
-from .image_parts import ChatImages
+from .media_parts import ChatMedia
 from .protocol import DetokenizeRequest, TemplateRequest, TokenizeRequest
 from .reading import read
 from .service import Service
@@ -72,7 +72,8 @@ def _entry(service: Service, adapter: str | None) -> dict[str, Any]:
 
 
 def _inputs(service: Service) -> list[str]:
-    return ["text"] if isinstance(service.images, str) else ["text", "image"]
+    found = {"image": service.images, "audio": service.sounds}
+    return ["text", *(name for name, opened in found.items() if not isinstance(opened, str))]
 
 
 async def slots(service: Service, http: Request) -> Response:
@@ -102,7 +103,7 @@ async def props(service: Service, http: Request) -> Response:
             "n_ctx": engines.slots.context_length,
             "prefill_length": engines.slots.chunk_length,
             "vocab_size": engines.slots.vocab_size,
-            "modalities": {"vision": "image" in _inputs(service), "audio": False},
+            "modalities": {"vision": "image" in _inputs(service), "audio": "audio" in _inputs(service)},
             "chat_template": service.template.source if service.template else None,
             "stop_tokens": sorted(engines.stop_tokens),
             "default_generation_settings": {
@@ -128,10 +129,10 @@ async def tokenize(service: Service, http: Request) -> Response:
     def encode() -> list[int]:
         if request.messages is None:
             return service.vocabulary.encode(text or "", special=special)
-        images = ChatImages(service.images, most)
-        images.read(request.messages)
+        media = ChatMedia(service.images, service.sounds, most)
+        media.read(request.messages)
         arguments = (service.template, request.messages, request.tools, request.chat_template_kwargs)
-        chat = images.expand(prompt_text(*arguments, mark=images.mark), request.messages)
+        chat = media.expand(prompt_text(*arguments, mark=media.mark), request.messages)
         return service.vocabulary.encode(chat, special=False)
 
     tokens = await service.in_thread(encode)
@@ -143,7 +144,7 @@ async def apply_template(service: Service, http: Request) -> Response:
     request = read(TemplateRequest, await read_body(http, service.options.max_body_bytes))
     adapter_of(service, request.model)
     arguments = (service.template, request.messages, request.tools, request.chat_template_kwargs)
-    mark = ChatImages(service.images, service.engines.slots.context_length).mark
+    mark = ChatMedia(service.images, service.sounds, service.engines.slots.context_length).mark
     return JsonResponse({"prompt": await service.in_thread(lambda: prompt_text(*arguments, mark=mark))})
 
 

@@ -6,14 +6,16 @@ import json
 from typing import Any
 
 from .errors import ApiError
-from .image_parts import IMAGES
+from .media_parts import KINDS
 from .protocol import ContentPart, Message
+
+_TYPES = {"image": "image", "sound": "audio"}  # as templates call them
 
 
 def plain(message: Message, index: int, mark: str = "") -> dict[str, Any]:
     """A message as templates read it: text content, arguments of calls as objects.
 
-    Content with images is a list of parts; or, where a mark stands for each of them, text in lines.
+    Content with images or sounds is a list of parts; or, where a mark stands for each image, text in lines.
 
     Raises:
         ApiError: It has no content, or a part that cannot be read.
@@ -42,12 +44,13 @@ def plain(message: Message, index: int, mark: str = "") -> dict[str, Any]:
 
 
 def _content(parts: list[ContentPart], index: int, mark: str) -> str | list[dict[str, str]]:
-    if not any(part.type in IMAGES for part in parts):
+    if not any(part.type in KINDS for part in parts):
         return "".join(_text(part, index) for part in parts)
     if mark:
-        return "\n".join(mark if part.type in IMAGES else _text(part, index) for part in parts)
+        return "\n".join(mark if KINDS.get(part.type) == "image" else _text(part, index) for part in parts)
     return [
-        {"type": "image"} if part.type in IMAGES else {"type": "text", "text": _text(part, index)} for part in parts
+        {"type": _TYPES[KINDS[part.type]]} if part.type in KINDS else {"type": "text", "text": _text(part, index)}
+        for part in parts
     ]
 
 
@@ -55,8 +58,8 @@ def _text(part: ContentPart, index: int) -> str:
     if part.type not in ("text", "refusal"):
         raise ApiError(
             400,
-            f"messages[{index}]: a part of type {part.type!r:.40}; expected text, or image_url where the package sees "
-            "images",
+            f"messages[{index}]: a part of type {part.type!r:.40}; expected text, image_url where the package sees "
+            "images, or input_audio where it hears",
             param="messages",
         )
     text = part.text if part.type == "text" else part.refusal

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .. import __version__
+from .protocol import FORMS
 from .reading import IGNORED, neutral_fields
 
 _ERROR = {
@@ -60,7 +61,8 @@ def document(routes: Iterable[tuple[str, str, Any, type[msgspec.Struct] | None]]
         about["responses"] = {"200": {"description": "as asked for"}, "4XX": _ERROR, "5XX": _ERROR}
         if body is not None:
             schema = schemas[bodies.index(body)]
-            about["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+            media = "multipart/form-data" if body in FORMS else "application/json"
+            about["requestBody"] = {"required": True, "content": {media: {"schema": schema}}}
         if "{" in path:
             about["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
         paths.setdefault(path, {})[method.lower()] = about

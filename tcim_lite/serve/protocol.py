@@ -90,13 +90,21 @@ class ImageUrl(msgspec.Struct, kw_only=True):
     url: str
 
 
+class InputAudio(msgspec.Struct, kw_only=True):
+    """A file in base64; only WAV is read."""
+
+    data: str
+    format: str | None = None
+
+
 class ContentPart(msgspec.Struct, kw_only=True):
-    """A piece of a message; texts, refusals and images can be read."""
+    """A piece of a message; texts, refusals, images and sounds can be read."""
 
     type: str
     text: str | None = None
     refusal: str | None = None
     image_url: ImageUrl | str | None = None
+    input_audio: InputAudio | None = None
 
 
 class FunctionCall(msgspec.Struct, kw_only=True):
@@ -202,6 +210,25 @@ class ChatRequest(Choices, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+
+
+class TranscriptionRequest(msgspec.Struct, kw_only=True):
+    """Fields of the form of /v1/audio/transcriptions, and `max_completion_tokens` of vLLM."""
+
+    file: bytes
+    model: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+    response_format: Literal["json", "text", "verbose_json"] | None = None
+    temperature: float | None = None
+    stream: bool | None = None
+    max_completion_tokens: int | None = None
+    timestamp_granularities: list[Literal["segment"]] | None = msgspec.field(
+        default=None, name="timestamp_granularities[]"
+    )
+
+
+FORMS = (TranscriptionRequest,)  # bodies of type multipart/form-data
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):

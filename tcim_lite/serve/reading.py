@@ -11,7 +11,14 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from .errors import ApiError
-from .protocol import ChatRequest, CompletionRequest, EmbeddingRequest, Sampling, TokenizeRequest
+from .protocol import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    Sampling,
+    TokenizeRequest,
+    TranscriptionRequest,
+)
 from .responses_protocol import ResponsesRequest
 
 # Fields of OpenAI's API that change nothing of an answer here, and of llama.cpp's for samplers that are off.
@@ -157,6 +164,7 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
         "return_token_strs": (False,),
         "with_pieces": (False,),
     },
+    TranscriptionRequest: {"chunking_strategy": ("auto",)},
 }
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -182,15 +190,42 @@ def read(kind: type[Body], data: bytes) -> Body:
         raise ApiError(400, f"the body is not JSON: {_cause(error, data)}", code="invalid_json") from None
     if not isinstance(found, dict):
         raise ApiError(400, f"the body is a {type(found).__name__}; expected a JSON object", code="invalid_type")
+    return _request(kind, found)
+
+
+def read_fields(kind: type[Body], fields: Iterable[tuple[str, bytes]]) -> Body:
+    """The request in the fields of a form, each a text; of a field of bytes, bytes.
+
+    Raises:
+        ApiError: A field comes twice or is no text, else as `read`.
+    """
+    types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    found: dict[str, Any] = {}
+    for name, value in fields:
+        try:
+            given = value if types_of.get(name) is bytes else value.decode()
+        except UnicodeDecodeError:
+            raise ApiError(400, f"{name[:80]}: is no text in UTF-8", param=name[:80], code="invalid_type") from None
+        if name.endswith("[]"):
+            found.setdefault(name, []).append(given)
+        elif name in found:
+            raise ApiError(400, f"{name[:80]}: comes twice", param=name[:80], code="invalid_type")
+        else:
+            found[name] = given
+    return _request(kind, found, are_texts=True)
+
+
+def _request(kind: type[Body], found: dict[str, Any], *, are_texts: bool = False) -> Body:
     _check_names(kind, found)
     try:
-        return msgspec.convert({name: _whole(kind, name, value) for name, value in found.items()}, kind)
+        values = {name: _whole(kind, name, value) for name, value in found.items()}
+        return msgspec.convert(values, kind, strict=not are_texts)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         at = re.search(r"`\$\.?(.+)`$", str(error))
         missing = re.search(r"missing required field `(\w+)`", str(error))
         param = at[1] if at else missing[1] if missing else None
-        values = _values(kind, at[1]) if at and "enum value" in str(error) else []
-        expected = f"; expected {', '.join(values)}" if values else ""
+        allowed = _values(kind, at[1]) if at and "enum value" in str(error) else []
+        expected = f"; expected {', '.join(allowed)}" if allowed else ""
         raise ApiError(400, f"{error}{expected}", param=param, code="invalid_type") from None
 
 
@@ -248,7 +283,7 @@ def _values(kind: type[msgspec.Struct], path: str) -> list[str]:
     for name in re.findall(r"\w+", re.sub(r"\[[^\]]*\]", "", path)):
         structs = [at for at in found if isinstance(at, type) and issubclass(at, msgspec.Struct)]
         fields = (field for struct in structs for field in msgspec.structs.fields(struct))
-        found = list(_leaves(field.type for field in fields if field.encode_name == name))
+        found = list(_leaves(field.type for field in fields if field.encode_name.removesuffix("[]") == name))
     return [str(value) for at in found if get_origin(at) is Literal for value in get_args(at)]
 
 

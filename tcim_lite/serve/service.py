@@ -12,8 +12,9 @@ from ..llm.engine import Driver, Engine, Replicas
 from ..llm.generation_defaults import GenerationDefaults
 from ..llm.images import ImagePrompts
 from ..llm.package import Package
+from ..llm.sounds import SoundPrompts
 from .chat_template import ChatTemplate
-from .image_parts import open_images
+from .media_parts import open_images, open_sounds
 from .metrics import Metrics
 from .options import ServeOptions
 from .vocabulary import Vocabulary
@@ -29,6 +30,7 @@ class Service:
         template: None refuses chats.
         defaults: What the checkpoint says about sampling.
         images: What sees images, or why nothing does.
+        sounds: What hears sounds, or why nothing does.
 
     Attributes:
         executor: threads for what takes long: tokenizing, templates, grammars.
@@ -43,8 +45,9 @@ class Service:
         defaults: GenerationDefaults,
         options: ServeOptions,
         images: ImagePrompts | str = "images are not read here",
+        sounds: SoundPrompts | str = "sounds are not read here",
     ):
-        self.images = images
+        self.images, self.sounds = images, sounds
         self.engines, self.vocabulary, self.template = engines, vocabulary, template
         self.defaults, self.options = defaults, options
         self.metrics = Metrics(engines, options.model)
@@ -67,23 +70,24 @@ class Service:
         Raises:
             FileNotFoundError, ValueError, ImportError: As `Vocabulary`, `ChatTemplate.of` and `Engine.open`; or an
                 adapter has the model's name.
-            TcimError: As `Engine.open` and `open_images`.
+            TcimError: As `Engine.open`, `open_images` and `open_sounds`.
         """
         if options.model in engine_options.get("adapters", ()):
             raise ValueError(f"the base model and an adapter are both called {options.model!r}; rename one of them")
         vocabulary = Vocabulary(package.tokenizer_folder)
         template = ChatTemplate.of(package.tokenizer_folder, vocabulary, chat_template)
         images = open_images(package, vocabulary, devices[0][0])
+        sounds = open_sounds(package, vocabulary, devices[0][0])
         opened = [Engine.open(package, tokenizer=vocabulary, devices=ids, **engine_options) for ids in devices]
         engines = Replicas([Driver(engine) for engine in opened])
-        return cls(engines, vocabulary, template, package.generation_defaults, options, images)
+        return cls(engines, vocabulary, template, package.generation_defaults, options, images, sounds)
 
     async def in_thread(self, work: Callable[[], _T]) -> _T:
         """What `work()` returns, computed in a thread of the executor."""
         return await asyncio.get_running_loop().run_in_executor(self.executor, work)
 
     async def in_tower_thread(self, work: Callable[[], _T]) -> _T:
-        """As `in_thread`, in the thread that runs the vision tower."""
+        """As `in_thread`, in the thread that runs the vision tower or the encoder of sounds."""
         return await asyncio.get_running_loop().run_in_executor(self._tower, work)
 
     def close(self) -> None:

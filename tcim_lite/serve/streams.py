@@ -25,7 +25,7 @@ _LINE_ENDS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\x85\u2
 
 
 class Writer(Protocol):
-    """Writes a response of one of the APIs; ChoicesWriter and ResponseWriter.
+    """Writes a response of one of the APIs; ChoicesWriter, ResponseWriter and TranscriptWriter.
 
     Attributes:
         last: bytes that end a stream.
@@ -75,8 +75,8 @@ async def watching(receive: Receive, gone: Callable[[], None]) -> AsyncIterator[
         task.cancel()
 
 
-async def whole(receive: Receive, answers: Answers, writer: Writer) -> Response:
-    """The response in one piece.
+async def finish(receive: Receive, answers: Answers, writer: Writer) -> None:
+    """Has a response written that goes out in one piece.
 
     Raises:
         ApiError, ClientDisconnect: As `Answers.events`.
@@ -85,6 +85,15 @@ async def whole(receive: Receive, answers: Answers, writer: Writer) -> Response:
         async for item in answers.events(3600.0):
             if item is not None:
                 writer.add(*item)
+
+
+async def whole(receive: Receive, answers: Answers, writer: Writer) -> Response:
+    """The response in one piece.
+
+    Raises:
+        ApiError, ClientDisconnect: As `Answers.events`.
+    """
+    await finish(receive, answers, writer)
     return JsonResponse(writer.body())
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 
-from ..llm.images import SeenImage
+from ..llm.media import Seen
 from .errors import ApiError
 from .protocol import Message
 
-Prompt = tuple[str, list[int], list[SeenImage]]  # as text and as tokens, and its images
+Prompt = tuple[str, list[int], list[tuple[str, Seen]]]  # as text and as tokens; its images and sounds
 _SYSTEM = ("system", "developer")
 
 

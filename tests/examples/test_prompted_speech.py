@@ -20,6 +20,7 @@ pytest.importorskip("transformers.models.glmasr", reason="the oracle has no GLM-
 pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
 
 from tcim_lite.cli import main
+from tcim_lite.llm.sounds import log_mel
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "llm"))
 import test_glm_asr
@@ -74,9 +75,9 @@ def made(request, tmp_path_factory):
 
 def greedy(kind: str, model, tokenizer, samples: np.ndarray, import_example) -> list[int]:
     """By transformers, with its own count of the sound's rows."""
-    log_mel, prompted = import_example("log_mel"), import_example("prompted_speech")
+    prompted = import_example("prompted_speech")
     bins = model.config.audio_config.num_mel_bins
-    features = torch.tensor(log_mel.log_mel(samples, bins, FRAMES))
+    features = torch.tensor(log_mel(samples, bins, FRAMES))
     mask = (torch.arange(FRAMES) < len(samples) // 160)[None].long()
     prompt = prompted.prompt_for(tokenizer.get_vocab())
     before, after = (tokenizer.encode(text, add_special_tokens=False).ids for text in (prompt.before, prompt.after))

@@ -11,9 +11,10 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image", reason="needs the extra [images]")
 
-from tcim_lite.llm.images import ImageError, ImagePrompts, prompts
+from tcim_lite.llm import media
+from tcim_lite.llm.images import ImageError, ImagePrompts
 from tcim_lite.llm.images.picture import colours_of, open_image
-from tcim_lite.llm.images.reader import Prepared
+from tcim_lite.llm.media import Prepared
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
@@ -92,12 +93,12 @@ def test_images_are_kept_up_to_so_many_bytes(monkeypatch, pieces):
     pixels = np.zeros((3, 20, 30), np.float32)
 
     class Reader:
-        mark, writes_marks = "<image>", False
+        mark, writes_marks, stand_in = "<image>", False, 0
 
         def prepare(self, image):
             return Prepared("<image>", (1,), pixels if pieces is None else [pixels] * pieces)
 
-    monkeypatch.setattr(prompts, "_KEPT_BYTES", 12 * pixels.nbytes)
+    monkeypatch.setattr(media, "_KEPT_BYTES", 12 * pixels.nbytes)
     images = ImagePrompts(Reader())
     files = [stored(Image.fromarray(PIXELS + np.uint8(number)), "PNG") for number in range(20)]
     first = [images.take(file) for file in files]

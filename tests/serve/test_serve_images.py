@@ -22,7 +22,7 @@ from serve_live import user
 from tcim_lite.llm.engine import MixedPrompt, SamplingParams
 from tcim_lite.llm.images.grid import GridReader
 from tcim_lite.serve.answer_routes import _chat_prompt
-from tcim_lite.serve.image_parts import open_images
+from tcim_lite.serve.media_parts import open_images
 from tcim_lite.serve.options import ServeOptions
 from tcim_lite.serve.protocol import ChatRequest, ContentPart, Message
 from tcim_lite.serve.service import Service
@@ -286,7 +286,7 @@ def test_a_package_without_a_tower_says_what_to_serve(server):
     ):
         done = server.post(route, json=body)
         assert done.status_code == 400
-        assert "has no vision tower, so it reads text only; serve a package" in done.json()["error"]["message"]
+        assert "has no vision tower, so it sees no images; serve a package" in done.json()["error"]["message"]
         assert done.json()["error"]["code"] == "unsupported_image"
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..media import Prepared
 from ..mixed_prompt import Features
 from ..vision import VisionTower
 from .picture import normalised
-from .reader import Checkpoint, Prepared
+from .reader import Checkpoint
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..limited import one_line
+from ..media import MediaError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -21,7 +22,7 @@ _MOST_PIXELS = 64 << 20  # of an image: a small file may unpack to any number
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 
 
-class ImageError(ValueError):
+class ImageError(MediaError):
     """An image that cannot be used; the message says why, in one line."""
 
 

@@ -13,10 +13,11 @@ import tcim_lite.runtime as tcim
 from tcim_lite.image_grid import pooled_grid
 
 from ..masks import HIDDEN
+from ..media import Prepared
 from ..mixed_prompt import Features
 from ..vision import run_tower
 from .picture import ImageError, colours_of
-from .reader import Checkpoint, Prepared
+from .reader import Checkpoint
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -1,0 +1,19 @@
+"""Sounds in prompts: from the bytes of a WAV file to features among tokens (docs/speech.md)."""
+
+from ..media import MediaError, MediaPrompts, Seen
+from .mel import HOP, RATE, log_mel
+from .prompts import SoundPrompts
+from .wav import SoundError, read_wav, resampled
+
+__all__ = [
+    "HOP",
+    "RATE",
+    "MediaError",
+    "MediaPrompts",
+    "Seen",
+    "SoundError",
+    "SoundPrompts",
+    "log_mel",
+    "read_wav",
+    "resampled",
+]

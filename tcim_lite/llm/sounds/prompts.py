@@ -1,0 +1,77 @@
+"""Sounds of prompts: which encoder hears them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tcim_lite.runtime as tcim
+
+from ..media import Configs, MediaPrompts, Prepared, Seen
+from ..package import Package
+from .encoder import EncoderReader
+from .mel import RATE
+from .wav import read_wav
+
+_HEARD = ("qwen3_asr", "glmasr")
+
+
+class SoundPrompts(MediaPrompts):
+    """The sounds of a package's prompts; thread-safe.
+
+    A chat sends its sounds again in every turn, so features are kept, the latest of them, by a digest of the file.
+
+    Args:
+        reader: Of the package's encoder.
+        family: `model_type` of the checkpoint, "qwen3_asr" or "glmasr".
+
+    Attributes:
+        family: As given.
+        mark: What a chat template writes for a sound.
+        stand_in: As in `MixedPrompt`.
+    """
+
+    def __init__(self, reader: EncoderReader, family: str):
+        super().__init__(reader, "sounds")
+        self._reader, self.family = reader, family
+
+    @classmethod
+    def open(cls, package: Package, tokenizer: Any, device: int = 0) -> SoundPrompts:
+        """Loads the encoder of sounds of a package.
+
+        Args:
+            package: Of Qwen3-ASR or GLM-ASR.
+            tokenizer: Its own, of the library tokenizers: `backend_tokenizer` of one of transformers.
+            device: Where it runs.
+
+        Raises:
+            FileNotFoundError: The package has no encoder, or one that this cannot feed; the message says which.
+            MediaError: Its configs lack something.
+            TcimError: The graph cannot be loaded.
+        """
+        configs = Configs(package.tokenizer_folder, tokenizer)
+        family = configs.config.get("model_type")
+        if family not in _HEARD or not package.has("encode.hmm"):
+            raise FileNotFoundError(
+                f"{package.name} has no encoder of sounds that can be fed here; take a package of Qwen3-ASR or GLM-ASR"
+            )
+        weights: Any = tcim.WeightManager(device)
+        return cls(EncoderReader(package.graph("encode.hmm"), weights, configs), str(family))
+
+    def parts(self, data: bytes) -> list[tuple[float, float, Seen]]:
+        """A sound of any length, in parts that the encoder takes: begin and end in seconds, and what is there.
+
+        A last part that is too short for a row is left out.
+
+        Raises:
+            MediaError: It cannot be read, or is too short.
+        """
+        samples = read_wav(data)
+        found = []
+        for begin in range(0, max(len(samples), 1), self._reader.most):
+            piece = samples[begin : begin + self._reader.most]
+            if not begin or len(piece) >= self._reader.least:
+                found.append((begin / RATE, (begin + len(piece)) / RATE, Seen(self._reader.prepare(piece))))
+        return found
+
+    def _prepare(self, data: bytes) -> Prepared:
+        return self._reader.prepare(read_wav(data))

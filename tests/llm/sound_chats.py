@@ -1,0 +1,131 @@
+"""Tiny models of transformers that hear, as packages in float32, and what transformers says of their prompts."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import wave
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from llm_packages import DEMO_CHECKPOINT, compile_package
+from oracle import logit_bound, random_weights
+
+torch = pytest.importorskip("torch", reason="the oracle")
+transformers = pytest.importorskip("transformers", reason="the oracle")
+tokenizers = pytest.importorskip("tokenizers", reason="needs the extra [chat]")
+pytest.importorskip("transformers.models.glmasr", reason="the oracle has no GLM-ASR")
+pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
+
+import test_glm_asr
+import test_qwen3_asr
+
+FRAMES, RATE = 400, 16000
+# As real templates: text, or parts of which sounds are written as placeholders.
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{% if part.type == 'audio' %}MARK{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIAL = {
+    "qwen3_asr": ["<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"],
+    "glmasr": ["<|begin_of_audio|>", "<|pad|>", "<|end_of_audio|>"],
+}
+
+
+def wav(seconds: float, seed: int, rate: int = RATE) -> bytes:
+    """A file of noise in 16 bits."""
+    made = io.BytesIO()
+    samples = np.random.default_rng(seed).integers(-9000, 9000, round(seconds * rate)).astype("<i2")
+    with wave.open(made, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(samples.tobytes())
+    return made.getvalue()
+
+
+class HearingModel:
+    """A language model that hears.
+
+    Attributes:
+        package: In float32.
+        model: Of transformers.
+        mark: What stands for a token of a sound.
+        special: What stands before, for and behind a sound.
+    """
+
+    def __init__(self, family: str, folder: Path, **options: Any):
+        self.family, self.special, self.mark = family, SPECIAL[family], SPECIAL[family][1]
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(DEMO_CHECKPOINT / "tokenizer.json"))
+        self.tokenizer.add_special_tokens(SPECIAL[family])
+        torch.manual_seed(6)
+        self.model = self._make()
+        random_weights(self.model)
+        hf = folder / "hf"
+        self.model.save_pretrained(hf)
+        self.tokenizer.save(str(hf / "tokenizer.json"))
+        shutil.copyfile(DEMO_CHECKPOINT / "tokenizer_config.json", hf / "tokenizer_config.json")
+        (hf / "chat_template.jinja").write_text(TEMPLATE.replace("MARK", "".join(SPECIAL[family])))
+        sizes = {"prefill_length": 16, "context_length": 256, "audio_frames": FRAMES, **options}
+        self.package = compile_package(hf, folder / "out", quant="float32", **sizes)
+
+    def id(self, text: str) -> int:
+        return self.tokenizer.token_to_id(text)
+
+    def _make(self) -> Any:
+        text = {"vocab_size": self.tokenizer.get_vocab_size(), "tie_word_embeddings": False}
+        tests, kind, config, model = {
+            "glmasr": (
+                test_glm_asr,
+                "glmasr_encoder",
+                transformers.GlmAsrConfig,
+                transformers.GlmAsrForConditionalGeneration,
+            ),
+            "qwen3_asr": (
+                test_qwen3_asr,
+                "qwen3_asr_encoder",
+                transformers.Qwen3ASRConfig,
+                transformers.Qwen3ASRForConditionalGeneration,
+            ),
+        }[self.family]
+        made = config(
+            audio_config={"model_type": kind, **tests.AUDIO},
+            text_config=tests.TEXT | text,
+            audio_token_id=self.id(self.mark),
+            tie_word_embeddings=False,
+            attn_implementation="eager",
+        )
+        return model(made).float().eval()
+
+    def rows(self, samples: np.ndarray) -> Any:
+        """Of a sound, by the model's encoder; transformers computes the features, too."""
+        bins = self.model.config.audio_config.num_mel_bins
+        extractor = transformers.WhisperFeatureExtractor(feature_size=bins, chunk_length=FRAMES // 100)
+        features = torch.tensor(extractor(samples, sampling_rate=RATE, return_tensors="np").input_features)
+        mask = (torch.arange(FRAMES) < len(samples) // 160)[None].long()
+        if self.family == "qwen3_asr":
+            features = features * mask[:, None]
+        with torch.no_grad():
+            return self.model.model.get_audio_features(features, mask, return_dict=True).pooler_output
+
+    def logprobs(self, tokens: Sequence[int], sounds: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
+        """By transformers, [N, V], and how far off ours may be."""
+        ids = torch.tensor(list(tokens))
+        with torch.no_grad():
+            rows = self.model.get_input_embeddings()(ids)
+            rows[ids == self.id(self.mark)] = torch.cat([self.rows(samples) for samples in sounds])
+            logits = self.model(inputs_embeds=rows[None]).logits[0]
+        # Twice: the logarithm of a sum is off by as much as a logit. And as much again for the sums of the encoder.
+        bound = 4 * logit_bound(self.model.config.text_config) * float(logits.abs().max())
+        return torch.log_softmax(logits, -1).numpy(), bound
+
+
+def samples_of(file: bytes) -> np.ndarray:
+    """Of a file of `wav`, by the standard library."""
+    with wave.open(io.BytesIO(file)) as opened:
+        return np.frombuffer(opened.readframes(opened.getnframes()), "<i2").astype(np.float32) / 2**15

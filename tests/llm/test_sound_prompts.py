@@ -1,0 +1,46 @@
+"""From the bytes of sounds to answers about them: as transformers answers."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.oracle
+pytest.importorskip("transformers", reason="the oracle")
+
+from sound_chats import HearingModel, samples_of, wav
+
+from tcim_lite.llm.engine import Engine, SamplingParams, answer_all
+from tcim_lite.llm.sounds import SoundError, SoundPrompts
+
+
+@pytest.fixture(scope="module", params=[("qwen3_asr", {}), ("glmasr", {"batch": 2})], ids=lambda each: each[0])
+def tiny(request, tmp_path_factory):
+    family, options = request.param
+    return HearingModel(family, tmp_path_factory.mktemp(family), **options)
+
+
+def test_answers_are_those_of_transformers(tiny, strict_mode):
+    """Two sounds that differ, and one of them again."""
+    sounds = SoundPrompts.open(tiny.package, tiny.tokenizer)
+    files = [wav(1.3, 1), wav(4, 2), wav(1.3, 1)]
+    heard = [sounds.take(file) for file in files]
+    assert heard[0] is heard[2]
+    text = "<|im_start|>user\nOne " + f" and {tiny.mark}".join(["", "", "", "?<|im_end|>\n"])
+    tokens = tiny.tokenizer.encode(sounds.expand(text, heard), add_special_tokens=False).ids
+    prompt = sounds.place(tokens, heard)
+    (event,) = answer_all(Engine.open(tiny.package), [prompt], SamplingParams(max_tokens=5, logprobs=0))
+    assert len(event.token_ids) == 5
+    want, bound = tiny.logprobs([*tokens, *event.token_ids], list(map(samples_of, files)))
+    for place, found in enumerate(event.logprobs, len(tokens) - 1):
+        assert abs(found.logprob - want[place, found.token]) <= bound
+        assert want[place].max() - want[place, found.token] <= bound
+
+
+def test_a_long_sound_has_parts(tiny):
+    sounds = SoundPrompts.open(tiny.package, tiny.tokenizer)
+    assert [(begin, end) for begin, end, _ in sounds.parts(wav(9.5, 3))] == [(0, 4), (4, 8), (8, 9.5)]
+    assert [(begin, end) for begin, end, _ in sounds.parts(wav(4.05, 3))] == [(0, 4)]
+    with pytest.raises(SoundError, match=r"a sound of 9\.50 s, the encoder takes 4; cut it, .* --audio-frames 1000"):
+        sounds.take(wav(9.5, 3))
+    with pytest.raises(SoundError, match="a sound of 800 samples is too short; expected 1280, 16000 a second"):
+        sounds.parts(wav(0.05, 3))
