@@ -78,11 +78,13 @@ def lora_weights(adapter: LoraAdapter, specs: Iterable[LinearSpec | VectorSpec])
     Raises:
         CompileError: It changes something that is no Linear of a layer, or one of another shape.
     """
-    left = {_tensor_of(module): (module, change) for module, change in adapter.changes.items()}
+    linears = [
+        spec for spec in specs if isinstance(spec, LinearSpec) and spec.layer is not None and len(spec.shape) == 2
+    ]
+    prefix = _prefix_of(linears)
+    left = {_tensor_of(module, prefix): (module, change) for module, change in adapter.changes.items()}
     found = []
-    for spec in specs:
-        if not isinstance(spec, LinearSpec) or spec.layer is None or len(spec.shape) != 2:
-            continue
+    for spec in linears:
         changes: list[LowRank | None] = []
         for name, shape in zip(spec.tensors, spec.tensor_shapes, strict=True):
             module, change = left.pop(name, ("", None))
@@ -103,11 +105,17 @@ def lora_weights(adapter: LoraAdapter, specs: Iterable[LinearSpec | VectorSpec])
     return found
 
 
-def _tensor_of(module: str) -> str:
+def _prefix_of(linears: Sequence[LinearSpec]) -> str:
+    """What stands before `layers.` in names of a checkpoint of text."""
+    prefixes = [name.partition("layers.")[0] for spec in linears for name in spec.tensors]
+    return "model." if "model." in prefixes or not prefixes else prefixes[0]
+
+
+def _tensor_of(module: str, prefix: str) -> str:
     """The checkpoint's tensor of a module, named as in a checkpoint of text; adapters are named as the model was."""
     layer = module.find("layers.")
     is_other = any(part in module for part in ("visual", "vision", "audio", "mtp"))
-    return f"{module}.weight" if layer < 0 or is_other else f"model.{module[layer:]}.weight"
+    return f"{module}.weight" if layer < 0 or is_other else f"{prefix}{module[layer:]}.weight"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,14 @@ from tcim_lite.llm import Sampler, lanes_of
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
 from tcim_lite.models.families import FAMILIES
 
-CLASSES = {"qwen3": "Qwen3", "phi3": "Phi3", "granite": "Granite", "glm4": "Glm4"}
+CLASSES = {"gpt_neox": "GPTNeoX", "qwen3": "Qwen3", "phi3": "Phi3", "granite": "Granite", "glm4": "Glm4"}
 # Merged Linears of which some parts are changed and some are not; stacked, in turns, halves, head by head, in pairs.
 TARGETS = {
     "qwen3": [ATTENTION + MLP, ("q_proj", "v_proj"), ("up_proj",)],
     "phi3": [("qkv_proj", "o_proj", "gate_up_proj", "down_proj")],
     "granite": [("k_proj", "o_proj", "gate_proj", "down_proj")],
     "glm4": [("q_proj", "k_proj", "gate_up_proj")],
+    "gpt_neox": [("query_key_value", "attention.dense", "dense_4h_to_h")],
     "qwen3_5": [("q_proj", "v_proj", "in_proj_qkv", "out_proj", "gate_proj"), ("k_proj", "in_proj_z", "in_proj_b")],
     "qwen3_5_moe": [
         ("q_proj", "in_proj_qkv", "shared_expert.up_proj", "shared_expert_gate", "shared_expert.down_proj")
