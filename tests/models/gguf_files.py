@@ -128,11 +128,11 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     if "n_routed_experts" in config:  # GLM-4.5, dots.llm1
         keys |= {"expert_count": config["n_routed_experts"], "expert_used_count": config["num_experts_per_tok"]}
         keys |= {"expert_feed_forward_length": config["moe_intermediate_size"]}
-        keys |= {"expert_shared_count": config["n_shared_experts"], "expert_weights_norm": True}
+        keys["expert_shared_count"] = config["n_shared_experts"]
         keys |= {"expert_weights_scale": config["routed_scaling_factor"]}
         keys |= {"leading_dense_block_count": config["first_k_dense_replace"]}
     if arch in ("dots1", "glm4moe", "minimax-m2"):
-        keys |= {"expert_gating_func": 2, "expert_weights_norm": True}
+        keys |= {"expert_gating_func": 2, "expert_weights_norm": config.get("norm_topk_prob", True)}
     if arch in ("qwen35", "qwen35moe"):
         keys |= {
             "ssm.conv_kernel": 4,

@@ -16,7 +16,7 @@ from gguf_files import gguf_tensors, metadata_of, write_gguf
 from tcim_lite.models.checkpoints.gguf import GgufCheckpoint
 from tcim_lite.models.common.errors import CheckpointError, CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
-from tcim_lite.models.families import read_config
+from tcim_lite.models.families import FAMILIES, read_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
 
@@ -52,7 +52,8 @@ def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family:
         ("dots1", {"attention_bias": True}),
         ("exaone4", {"sliding_window": None}),
         ("gemma3", {**CHANGES["gemma3"], "sliding_window_pattern": 6, "rope_parameters": GEMMA_ROPE}),
-        ("glm4_moe", {"attention_bias": False, "use_qk_norm": False, "first_k_dense_replace": 0}),
+        ("glm4_moe", {"attention_bias": False, "use_qk_norm": False, "norm_topk_prob": False}),
+        ("glm4_moe", {"first_k_dense_replace": 0}),
         ("ministral3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}),
         ("olmo3", {"num_hidden_layers": 4, "layer_types": ["full_attention", "sliding_attention"] * 2}),
         ("phi3", {"partial_rotary_factor": 0.75}),
@@ -71,6 +72,15 @@ def test_what_a_family_may_have_is_found_in_the_file(
     folder = write_family(tmp_path / "hf", family_config(family, **changes), np.float32)
     want = compiled(folder, tmp_path / "a", quant="float32")
     assert compiled(make_gguf(tmp_path / "m.gguf", family), tmp_path / "b", quant="float32") == want
+
+
+@pytest.mark.parametrize(("family", "layers"), [("gemma2", 46), ("gemma3", 62)])
+def test_the_scale_of_gemmas_27b_is_known_by_its_layers(family: str, layers: int) -> None:
+    config = {"hidden_size": 4608, "num_attention_heads": 32, "head_dim": 128, "sliding_window": 4096}
+    form = FAMILIES[family].gguf
+    assert form is not None
+    scales = [form.derived(lambda _: None, {**config, "num_hidden_layers": count}) for count in (layers, layers - 1)]
+    assert [scale["query_pre_attn_scalar"] for scale in scales] == [4608 / 32, 128]
 
 
 def fused(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
