@@ -195,14 +195,18 @@ def test_a_run_of_two_adapters_is_refused(tuned):
     assert (slots.tokens[1], slots.adapter_of) == ([1, 2], ["first", "first", "second"])
 
 
-def test_replicas_send_a_prompt_to_the_rows_of_its_adapter(tuned):
+def test_replicas_send_a_prompt_to_the_rows_of_its_adapter(tuned, monkeypatch):
     replicas, prompt = Replicas([Driver(opened(tuned(batch=2))) for _ in range(2)]), prompt_of(40)
     try:
         for number, adapter in enumerate(ADAPTERS):
             slots = replicas.drivers[number].engine.slots
             slots.tokens[0], slots.adapter_of[0] = list(prompt), adapter
-        chosen = [replicas._choose(prompt, adapter) for adapter in ADAPTERS]
-        assert chosen == replicas.drivers
+        chosen = []
+        for driver in replicas.drivers:
+            monkeypatch.setattr(driver, "submit", lambda *_, of=driver, **__: chosen.append(of))
+        for adapter in ADAPTERS[::-1]:
+            replicas.submit(prompt, SamplingParams(adapter=adapter), print)
+        assert chosen == replicas.drivers[::-1]
     finally:
         replicas.close()
 

@@ -14,6 +14,7 @@ import warm_python
 from oracle import logit_bound
 from vision_language import IMAGE_TOKEN, MODELS, Prompt, features_of, patches_for, random_model
 
+from tcim_lite.llm import mixed_prompt
 from tcim_lite.llm.engine import Engine, RequestError, SamplingParams, answer_all
 from tcim_lite.llm.mixed_prompt import Features, MixedPrompt, keys_of
 
@@ -146,9 +147,13 @@ def test_text_beside_and_behind_images_is_as_alone(tiny):
     assert [(event.token_ids, event.logprobs) for event in together] == alone
 
 
-def test_penalties_count_the_tokens_of_places(tiny):
-    """Keys of features are no ids: a penalty for 'the id -3' would be one for another token."""
+def test_penalties_count_the_tokens_of_places(tiny, monkeypatch):
+    """Keys of features are no ids: counted from the end of the vocabulary, these are the best token and others."""
     prompt, _ = tiny.prompt(5, (3, 4, 1), 9)
+    engine, numbers = Engine.open(tiny.package), mixed_prompt._Numbers()
+    numbers._next = answer(engine, prompt)[0].token_ids[0] - engine.slots.vocab_size
+    monkeypatch.setattr(mixed_prompt, "_NUMBERS", numbers)
+    prompt = MixedPrompt(prompt.tokens, prompt.places)
     params = SamplingParams(max_tokens=4, repetition_penalty=1.7, frequency_penalty=0.5, logprobs=0)
     (found,) = answer(Engine.open(tiny.package), prompt, params=params)
     slots, sampler, tokens = Engine.open(tiny.package).slots, params.sampler(), list(prompt)

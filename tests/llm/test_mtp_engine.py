@@ -6,7 +6,7 @@ from engine_tools import run
 from llm_packages import HYBRIDS, LoadedPackage
 
 from tcim_lite.llm import Sampler
-from tcim_lite.llm.engine import Engine, SamplingParams, Slots
+from tcim_lite.llm.engine import Engine, Features, MixedPrompt, SamplingParams, Slots, answer_all
 from tcim_lite.llm.engine.mtp_layer import MtpLayer
 
 SIZES = {"prefill_length": 16, "context_length": 64}
@@ -71,6 +71,27 @@ def test_any_number_of_guesses_may_be_right(tiny_package, strict_mode, options):
     stats = engine.stats
     assert 0 < stats.accepted_tokens < stats.drafted_tokens
     assert stats.verify_steps + stats.decode_steps < 3 * 19
+
+
+def test_nothing_guesses_behind_features(tiny_package):
+    """What guesses is neither asked nor told of a prompt whose keys are no tokens."""
+
+    class Eager:
+        def propose(self, text, count):
+            return [1] * count
+
+    slots, told = Slots.open(tiny_package("qwen3_5", mtp=True, **SIZES)), []
+    slots.on_hidden = lambda slot, *_: told.append(slot)
+    rows = np.random.default_rng(1).standard_normal((6, slots.feature_width)).astype(slots.embedding.dtype)
+    prompt = MixedPrompt(PROMPTS[0], [(3, Features(rows, grid=(2, 3)))])
+    engine, params = Engine(slots, drafter=Eager()), SamplingParams(max_tokens=9)
+    (found,) = answer_all(engine, [prompt], params)
+    (plain,) = answer_all(Engine.open(tiny_package("qwen3_5", **SIZES)), [prompt], params)
+    assert (found.error, found.token_ids) == (None, plain.token_ids)
+    assert (engine.stats.drafted_tokens, told) == (0, [])
+    answer_all(engine, [PROMPTS[1]], params)
+    assert engine.stats.drafted_tokens > 0
+    assert told
 
 
 def test_sampled_answers_do_not_change(tiny_package):

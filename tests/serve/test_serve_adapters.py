@@ -77,6 +77,7 @@ def test_other_routes_take_an_adapter(client, tuned):
     done = client.completions.create(model="first", prompt="12 + 30", max_tokens=6)
     assert (done.model, done.choices[0].text) == ("first", wanted[0].text)
     response = client.responses.create(model="first", input="12 + 30", max_output_tokens=6)
-    assert response.model == "first"
+    chat = client.chat.completions.create(model="first", messages=user("12 + 30"), max_tokens=6)
+    assert (response.model, response.output_text) == ("first", chat.choices[0].message.content)
     with pytest.raises(openai.BadRequestError, match="lora: name an adapter that the server was started with"):
         client.completions.create(model="first", prompt="x", extra_body={"lora": [{"id": 0, "scale": 1}]})
