@@ -99,6 +99,7 @@ def test_the_c_functions_take_devices_from_the_profile(programs, tmp_path):
 SOURCE = """
 #include "tcim/tcim_dev_ctrl.h"
 #include "hm_sys.h"
+#include "tcim/tcim_imageops.h"
 #include "tcim/tcim_runtime.h"
 struct Derived : public tcim::Module {{}};
 int {name}() {{
@@ -107,7 +108,8 @@ int {name}() {{
   option.SetDummyTensors({{}});
   const std::ifstream file;  // programs of the vendor's do not include it themselves
   const tcim::Tensor host = tcim::Tensor::CreateHostTensor(tcim::TensorInfo::CreateNDInfo({{2}}, tcim::INT8));
-  const int code = tcim::Status::OK;
+  tcim::ImageOps::ColorConverter converter;
+  const int code = converter.Init();
   return module.GetInitStatus() == tcim::UNINITIALIZED && host.MemSize() == 2 && code == 0 ? 0 : 1;
 }}
 """

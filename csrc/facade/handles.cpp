@@ -1,5 +1,6 @@
 // Copies, moves and ends of all handles: out of line, so that callers share one definition of them.
 #include "facade/access.h"
+#include "tcim/tcim_image_process.h"
 
 // The destructor empties the handle; -fno-lifetime-dse keeps that store, so a second run finds nothing (C-25).
 #define TCIM_HANDLE(Scoped, Name)                       \
@@ -20,6 +21,8 @@ TCIM_HANDLE(Tensor, Tensor)
 TCIM_HANDLE(Stream, Stream)
 TCIM_HANDLE(Module, Module)
 TCIM_HANDLE(Module::WeightManager, WeightManager)
+TCIM_HANDLE(ImageOps::Resizer, Resizer)
+TCIM_HANDLE(ImageOps::ColorConverter, ColorConverter)
 
 DevManager::DevManager() = default;
 Buffer::Buffer() = default;

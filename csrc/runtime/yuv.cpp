@@ -7,13 +7,8 @@
 #include "runtime/api_call.h"
 
 namespace tcim_lite {
-namespace {
 
-struct Sampling {
-  int64_t rows, columns;  // luma rows and columns per chroma sample
-};
-
-Sampling sampling(Format format) {
+YuvSampling yuv_sampling(Format format) {
   switch (format) {
     case Format::YUV420SP:
       return {2, 2};
@@ -27,14 +22,16 @@ Sampling sampling(Format format) {
   fail(ErrorCode::Argument, "format ND is no image format; expected YUV420SP, YUV422SP or YUV444SP");
 }
 
-int64_t chroma_bytes(int64_t width, int64_t height, const Sampling& step) {
+namespace {
+
+int64_t chroma_bytes(int64_t width, int64_t height, const YuvSampling& step) {
   return height / step.rows * (width / step.columns) * 2;
 }
 
 }  // namespace
 
 TensorInfo yuv_info(int64_t batch, int64_t width, int64_t height, Format format) {
-  const Sampling step = sampling(format);
+  const YuvSampling step = yuv_sampling(format);
   if (batch < 1 || width < 1 || height < 1 || width % step.columns != 0 || height % step.rows != 0) {
     fail(ErrorCode::Argument, name_of(format), ": ", batch, " image(s) of ", width, " x ", height,
          ": expected at least 1 and sizes that are multiples of ", step.columns, " x ", step.rows);
@@ -58,7 +55,7 @@ TensorInfo as_image(TensorInfo info, int64_t width, int64_t height, Format forma
 
 Shape TensorInfo::api_strides() const {
   if (image.empty()) return strides;
-  const Sampling step = sampling(format);
+  const YuvSampling step = yuv_sampling(format);
   const int64_t columns = image[3] / step.columns;
   return {strides[0], image[3], 1, strides[0], columns * 2, 2, 1, image[2] * image[3]};
 }
@@ -88,7 +85,7 @@ YuvPlanes split_yuv(const Tensor& image) {
       host_call<"Tensor.split_yuv">, [&](CallEvent& event) { event.self = TensorFacts(image); },
       [&]() -> YuvPlanes {
         const TensorInfo& info = image.info();
-        const Sampling step = sampling(info.format);
+        const YuvSampling step = yuv_sampling(info.format);
         if (size_of(info.dtype) != 1 || !info.is_dense() || !image.has_storage()) {
           fail(ErrorCode::Argument, "SplitYUV: a tensor of ", to_string(info), " is no dense ", name_of(info.format),
                " image with memory");

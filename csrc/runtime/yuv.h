@@ -12,6 +12,13 @@
 
 namespace tcim_lite {
 
+struct YuvSampling {
+  int64_t rows, columns;  // luma rows and columns per chroma sample
+};
+
+// Throws Error(Argument) for Format::ND.
+YuvSampling yuv_sampling(Format format);
+
 // uint8 on the host, 3/2, 2 or 3 bytes a pixel for 420, 422 and 444. Throws Error(Argument) for sizes the format cannot
 // have, and for Format::ND.
 TensorInfo yuv_info(int64_t batch, int64_t width, int64_t height, Format format);

@@ -16,9 +16,15 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.M)
 _HEADERS = {name: name for name in CPP if name.endswith((".h", "/"))}
 _TYPES = sorted(name for name in CPP if re.fullmatch(r"(?!Get)[A-Z]\w+", name))
 _NESTED = {"WeightManager": "Module::WeightManager", "Option": "Module::Option", "RunOption": "Module::RunOption"}
-_METHODS = Counter(name.rpartition("::")[2] for name in CPP if "::" in name)
-_OWNER = {name.rpartition("::")[2]: name for name in CPP if "::" in name}
-_ENUMERATORS = re.compile(rf"({'|'.join(Status.__members__)}|U?INT(8|16|32)|FLOAT(16|32)|ND|YUV\w+|CPU|HDPL|k\w+)$")
+_IMAGES = ("Resizer", "ColorConverter", "ImageRunner")  # classes of ImageOps
+# Methods that tell their class; those of ImageOps have the names of a module's, which is the rule.
+_MEMBERS = [name for name in CPP if "::" in name and not name.startswith("ImageOps::")]
+_METHODS = Counter(name.rpartition("::")[2] for name in _MEMBERS)
+_OWNER = {name.rpartition("::")[2]: name for name in _MEMBERS}
+_ENUMERATORS = re.compile(
+    rf"({'|'.join(Status.__members__)}|U?INT(8|16|32)|FLOAT(16|32)|ND|YUV\w+|CPU|HDPL|k\w+|"
+    r"Nearest|Bilinear|AlignCorner\w+)$"
+)
 _NOT_FUNCTIONS = {"if", "for", "while", "switch", "catch", "return", "sizeof", "do", "else"}
 
 
@@ -77,10 +83,10 @@ class CppFile:
     def types(self) -> dict[str, str]:
         """Classes of variables and members, by name."""
         found = {}
-        classes = "|".join([*_TYPES, *_NESTED, "HalDevice"])
-        pattern = rf"\b(?:tcim::)?(?:Module::|dev_ctrl::)?({classes})\s*[&*]?\s+(\w+)\s*[;,)=({{]"
+        classes = "|".join([*_TYPES, *_NESTED, *_IMAGES, "HalDevice"])
+        pattern = rf"\b(?:tcim::)?(?:Module::|dev_ctrl::|ImageOps::)?({classes})\s*[&*]?\s+(\w+)\s*[;,)=({{]"
         for kind, name in re.findall(pattern, self.code):
-            found[name] = _NESTED.get(kind, "dev_ctrl::HalDevice" if kind == "HalDevice" else kind)
+            found[name] = _NESTED.get(kind, _qualified_class(kind))
         for kinds, names in re.findall(rf"\b(?:tcim::)({classes})\s+(\w+(?:\s*,\s*\w+)+)\s*;", self.code):
             found |= {name.strip(): kinds for name in names.split(",")}
         return found
@@ -214,6 +220,11 @@ class CppFile:
                 yield risk("P-301", self.place(found.start()), text)
 
 
+def _qualified_class(kind: str) -> str:
+    namespace = "dev_ctrl::" if kind == "HalDevice" else "ImageOps::" if kind in _IMAGES else ""
+    return namespace + kind
+
+
 def _header(name: str) -> str:
     """The table's name of an included header, or ""."""
     return next((known for known in _HEADERS if name.endswith(known) or (known[-1] == "/" and known in name)), "")
@@ -229,7 +240,7 @@ def _qualified(name: str) -> str:
         if known in CPP:
             # Enumerators and constants have the status of their type.
             return known if length == len(parts) or _ENUMERATORS.match(parts[-1]) or length < 2 else "::".join(parts)
-    return "" if _ENUMERATORS.match(parts[-1]) or parts == ["dev_ctrl"] else name
+    return "" if _ENUMERATORS.match(parts[-1]) or parts in (["dev_ctrl"], ["ImageOps"]) else name
 
 
 def _arguments(text: str) -> int:

@@ -92,7 +92,52 @@ DataType | exact | 12.2 |
 dev_ctrl::ResetCallback | exact | 11 |
 dev_ctrl::ResetCallbackHandle | exact | 11 |
 
-ImageOps | missing | 12.9 | xh1 video only: resize and crop on the host
+ImageOps::Config | exact | 12.9 |
+ImageOps::Config::Global | exact | 12.9 |
+ImageOps::Config::SetDirPath | chosen | 12.9 | kept; the emulator needs no data files
+ImageOps::Config::SetEnvName | chosen | 12.9 | kept; the emulator needs no data files
+ImageOps::Config::GetDirPath | chosen | 12.9 | what was set, else the value of the environment variable
+ImageOps::RectPad | exact | 12.9 |
+ImageOps::RectRoi | exact | 12.9 |
+ImageOps::ImageRunner | exact | 12.9 |
+ImageOps::ImageRunner::SetStream | exact | 12.9 |
+ImageOps::ImageRunner::GetStream | exact | 12.9 |
+ImageOps::ImageRunner::Sync | exact | 12.9 |
+ImageOps::ImageRunner::GetInputNum | exact | 12.9 |
+ImageOps::ImageRunner::GetOutputNum | exact | 12.9 |
+ImageOps::ImageRunner::GetInputTensor | chosen | 12.9 | of the last run
+ImageOps::ImageRunner::GetOutputTensor | chosen | 12.9 | of the last run
+ImageOps::Resizer | exact | 12.9 |
+ImageOps::Resizer::Option | exact | 12.9 |
+ImageOps::Resizer::Option::SetMaxSize | exact | 12.9 |
+ImageOps::Resizer::EnInterpMode | exact | 12.9 |
+ImageOps::Resizer::EnAlignMode | exact | 12.9 |
+ImageOps::Resizer::RunOption | exact | 12.9 |
+ImageOps::Resizer::RunOption::SetCrop | exact | 12.9 |
+ImageOps::Resizer::RunOption::SetPad | exact | 12.9 |
+ImageOps::Resizer::RunOption::SetPadVal | exact | 12.9 |
+ImageOps::Resizer::Init | exact | 12.9 |
+ImageOps::Resizer::Run | chosen | 12.9 | works at once; places and roundings are a guess
+ImageOps::Resizer::SetStream | exact | 12.9 |
+ImageOps::Resizer::GetStream | exact | 12.9 |
+ImageOps::Resizer::Sync | exact | 12.9 |
+ImageOps::Resizer::GetInputNum | exact | 12.9 |
+ImageOps::Resizer::GetOutputNum | exact | 12.9 |
+ImageOps::Resizer::GetInputTensor | chosen | 12.9 | of the last run
+ImageOps::Resizer::GetOutputTensor | chosen | 12.9 | of the last run
+ImageOps::ColorConverter | exact | 12.9 |
+ImageOps::ColorConverter::Option | exact | 12.9 |
+ImageOps::ColorConverter::Option::SetMaxSize | exact | 12.9 |
+ImageOps::ColorConverter::Init | exact | 12.9 |
+ImageOps::ColorConverter::Run | chosen | 12.9 | works at once; BT.601 from 0 to 255, a guess
+ImageOps::ColorConverter::SetStream | exact | 12.9 |
+ImageOps::ColorConverter::GetStream | exact | 12.9 |
+ImageOps::ColorConverter::Sync | exact | 12.9 |
+ImageOps::ColorConverter::GetInputNum | exact | 12.9 |
+ImageOps::ColorConverter::GetOutputNum | exact | 12.9 |
+ImageOps::ColorConverter::GetInputTensor | chosen | 12.9 | of the last run
+ImageOps::ColorConverter::GetOutputTensor | chosen | 12.9 | of the last run
+
 tcim_c_api.h | chosen | 12.9 | the runtime in C: what its calls do is known, what mistakes do is not (docs/cpp.md)
 hm_sys.h | chosen | 12.9 | state and clocks of the emulated devices; what only a chip has fails (docs/cpp.md)
 hm_vpu_hal.h | missing | 12.9 | the codec: decode on the host

@@ -87,7 +87,7 @@ def python_program(changes: dict[str, str]) -> str:
 _CPP = """
 #include "tcim/tcim_runtime.h"
 // model.GetOutput("in a comment") is no call, nor is the next line's text.
-const char* kText = "tcim::ImageOps";
+const char* kText = "tcim::ImageOps::Resizer";
 int Argmax(const float* values, size_t count);
 
 int main(int argc, char** argv) {{

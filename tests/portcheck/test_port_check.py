@@ -103,7 +103,22 @@ def test_a_cpp_program_without_the_pattern_is_clean(tmp_path, name):
     report = check([tmp_path / "program.cc"])
     assert (report.risks, report.status) == ([], 0)
     assert {use.name for use in report.uses} >= {"Module::LoadFromFile", "Tensor::CreateHostTensor", "Module::Run"}
-    assert "ImageOps" not in {use.name for use in report.uses}
+    assert "ImageOps::Resizer" not in {use.name for use in report.uses}
+
+
+def test_image_operations_in_cpp_are_known_by_their_classes(tmp_path):
+    (tmp_path / "images.cc").write_text(
+        '#include "tcim/tcim_imageops.h"\nnamespace ops = tcim::ImageOps;\n'
+        "int Resize(tcim::ImageOps::Resizer& resizer, tcim::Tensor in, tcim::Tensor out, tcim::Module* model) {\n"
+        "  tcim::ImageOps::Resizer::RunOption option(tcim::ImageOps::RectRoi(0, 0, 8, 8));\n"
+        "  option.interp_mode = tcim::ImageOps::Resizer::EnInterpMode::Nearest;\n"
+        "  resizer.Run(in, out, option, true);\n  return Wrapped(model).Sync();\n}\n"
+    )
+    report = check([tmp_path])
+    assert report.places()["missing"] == {}
+    lines = {use.name: use.place.line for use in report.uses}
+    assert (lines["ImageOps::Resizer::Run"], lines["Module::Sync"]) == (6, 7)
+    assert (lines["ImageOps::Resizer::RunOption"], lines["ImageOps::Resizer::EnInterpMode"]) == (4, 5)
 
 
 def test_a_loop_over_images_is_no_token_loop(tmp_path):
@@ -138,13 +153,13 @@ def test_what_the_emulator_lacks_is_missing(tmp_path):
         "m = t.runtime.load('x')\nm.get_host_input('a')\nm.warm_up()\nt.runtime.quantize()\nm.taps()\n"
     )
     (tmp_path / "b.cc").write_text(
-        '#include "tcim/tcim_runtime.h"\n#include <hm_vpu_hal.h>\ntcim::ImageOps ops;\ntcim::Warp(tcim::OK);\n'
+        '#include "tcim/tcim_runtime.h"\n#include <hm_vpu_hal.h>\ntcim::ImageOps::Scaler ops;\ntcim::Warp(tcim::OK);\n'
     )
     report = check([tmp_path])
     places = {name: where[0].line for name, where in report.places()["missing"].items()}
     assert places == {
         "pytcim": 1, "hmatc": 3, "Module.get_host_input": 5, "Module.warm_up": 6, "quantize": 7,
-        "hm_vpu_hal.h": 2, "ImageOps": 3, "Warp": 4,
+        "hm_vpu_hal.h": 2, "ImageOps::Scaler": 3, "Warp": 4,
     }  # fmt: skip
     assert list(report.places()["extension"]) == ["Module.taps"]
     assert report.status == 1
