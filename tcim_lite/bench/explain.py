@@ -5,7 +5,7 @@ from __future__ import annotations
 from .measure import ROOFS, Timing
 
 ENOUGH = 0.7  # of the limit: nothing to explain
-_PRODUCTS = ("Linear", "MoELinear", "Conv")  # the steps that the limit is about
+_PRODUCTS = ("Linear", "MoELinear", "HeadLinear", "Conv")  # the steps that the limit is about
 _DISTURBED = 0.1  # of the processors' time
 
 

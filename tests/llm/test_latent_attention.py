@@ -9,6 +9,7 @@ import pytest
 from llm_packages import LoadedPackage, compile_package
 from oracle import assert_float32_graphs_agree, oracle_logits, random_model
 
+from tcim_lite.bench.profile import step_times
 from tcim_lite.hmm import WHOLE, read
 from tcim_lite.llm import cache_names
 from tcim_lite.models.families import FAMILIES
@@ -36,6 +37,17 @@ def test_a_layer_has_one_cache_whole_on_each_device(tmp_path):
     parts = read(package.prefill_path.with_suffix(".hmms"))
     assert [part.values[part.inputs[3]].shape for part in parts.graphs] == [(1, 1, 32, 160)] * 2
     assert parts.split.inputs == (WHOLE,) * 5
+
+
+def test_a_profile_tells_matrices_of_heads_from_experts(tmp_path):
+    config = FAMILIES["deepseek_v3"].tiny_config | {"first_k_dense_replace": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    sizes = {"prefill_length": 8, "context_length": 32}
+    loaded = LoadedPackage(compile_package(tmp_path, tmp_path / "out", random_weights=True, **sizes))
+    steps = step_times(loaded.prefill_module, 1, lambda: loaded.prefill([5, 6, 7]))
+    forms = {op: [step.form for step in steps if step.op == op] for op in ("HeadLinear", "MoELinear")}
+    # Of both layers: 64 numbers of q to 128 of the latent, and those to 64 of a head's value.
+    assert forms == {"HeadLinear": ["128 x 64 linear_w8", "64 x 128 linear_w8"], "MoELinear": []}
 
 
 @pytest.mark.oracle

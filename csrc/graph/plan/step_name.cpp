@@ -8,7 +8,9 @@ namespace {
 StepName name(const LinearSpec& spec) {
   return {"Linear", concat(spec.outputs, " x ", spec.inputs, " ", name_of(spec.format))};
 }
-StepName name(const MoELinearSpec& spec) { return {"MoELinear", name(spec.linear).form}; }
+StepName name(const MoELinearSpec& spec) {
+  return {spec.in_order ? "HeadLinear" : "MoELinear", name(spec.linear).form};
+}
 StepName name(const HeadsSpec&) { return {"Heads", ""}; }
 StepName name(const AttentionSpec&) { return {"Attention", ""}; }
 StepName name(const HeadsAttentionSpec&) { return {"Attention", ""}; }
