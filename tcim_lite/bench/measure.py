@@ -134,8 +134,8 @@ def measure_package(
 
     if modules.decode.slots[0].carried and os.environ.get("TCIM_LITE_STRICT", "off") != "off":
         raise ArgumentError(
-            "bench runs the same tokens again and again, which strict mode reports for states of linear attention; "
-            "unset TCIM_LITE_STRICT"
+            "bench runs the same tokens again and again, which strict mode reports for states of linear attention or "
+            "convolutions; unset TCIM_LITE_STRICT"
         )
 
     before = measure_limits(model_bytes)

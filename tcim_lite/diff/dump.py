@@ -14,7 +14,7 @@ import numpy as np
 from .. import runtime as tcim
 from ..errors import ArgumentError
 from ..llm import Masks, Package, lanes_of, last_logits, load_pair, prompt_chunks
-from ..llm.carried import carried_of, gives_each_state
+from ..llm.carried import carried_of, clear_carried, gives_each_state
 from ..llm.ports import is_state, tokens_of
 from ..llm.step_states import StepStates
 from ..replay import Recording, RecordingError
@@ -117,6 +117,7 @@ def _load(package: Package, taps: Sequence[str]) -> tuple[tcim.Module, tcim.Modu
             raise ValueError(
                 f"{package.folder}: graphs that take {others[0]} are dumped of recorded calls alone; give --recording"
             )
+        clear_carried(prefill)
         return prefill, decode, package.embedding_for(prefill)
     except ValueError as error:
         raise ArgumentError(str(error)) from None

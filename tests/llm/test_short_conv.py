@@ -10,6 +10,8 @@ from engine_tools import run
 from llm_packages import LoadedPackage, compile_package
 from oracle import assert_float32_graphs_agree, random_model
 
+from tcim_lite.cli import main
+from tcim_lite.diff.folder import Dump
 from tcim_lite.llm import Sampler, lanes_of
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
 from tcim_lite.models.common.errors import CompileError
@@ -67,6 +69,15 @@ def test_names_and_order(package):
     outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
     assert outputs == ["logits", "conv_cache_out_0", "conv_cache_out_1"]
     assert module.get_input_info(states[0]).shape == (1, 192, 3)
+
+
+@pytest.mark.usefixtures("strict_mode")
+def test_a_dump_begins_with_states_of_zeros(package, tmp_path):
+    command = ["dump", str(package.folder), "-o", str(tmp_path / "d"), "--tokens", "5,6,7", "--steps", "1"]
+    assert main(command) == 0
+    dumped = Dump.open(tmp_path / "d")
+    assert not dumped.array(0, "past_conv_cache_0").any()
+    assert dumped.array(1, "past_conv_cache_0").any()
 
 
 def test_chunks_are_their_tokens_one_by_one(package):
