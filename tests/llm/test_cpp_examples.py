@@ -110,6 +110,17 @@ def test_the_cpp_chat_feeds_position_ids(cpp_examples, package, tmp_path):
     assert replies(printed) == replies(run(cpp_examples / "qwen3_chat", package.folder, *arguments))
 
 
+def test_the_cpp_examples_refuse_states_that_they_do_not_hand_on(cpp_examples, tmp_path):
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(DEMO_CHECKPOINT / file, tmp_path / file)
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["lfm2"].tiny_config))
+    made = compile_package(tmp_path, tmp_path / "out", random_weights=True, prefill_length=8, context_length=32)
+    run(sys.executable, ROOT / "examples/cpp/export_tokenizer.py", made.folder)
+    done = subprocess.run([cpp_examples / "buffers_and_streams", made.folder], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "lfm2_decode.hmm takes past_conv_cache_0, a state that every run hands to the next" in done.stderr
+
+
 def test_the_cpp_chat_takes_the_package_of_a_folder_whatever_its_name(cpp_examples, package, tmp_path):
     other = compile_package(DEMO_CHECKPOINT, tmp_path / "package", name="mine")
     run(sys.executable, ROOT / "examples/cpp/export_tokenizer.py", other.folder)

@@ -15,6 +15,11 @@ tcim::Module Load(const std::string& path, const tcim::Module::Option& option) {
 tcim::Module LoadDecode(const std::string& path, const tcim::Module::WeightManager& weights, tcim::Module& prefill) {
   // Declared as dummies, decode's caches get no memory of their own ...
   const std::vector<std::string> caches = CacheNames(prefill);
+  for (const auto& name : caches) {
+    if (name.rfind("past_conv_cache", 0) != 0) continue;
+    throw std::runtime_error(path + " takes " + name + ", a state that every run hands to the next, and this program " +
+                             "hands on KV caches only; use tcim-lite chat, or a model without such layers");
+  }
   tcim::Module::Option option(weights);
   option.SetDummyTensors(caches);
   tcim::Module decode = Load(path, option);
