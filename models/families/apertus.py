@@ -44,6 +44,7 @@ FAMILY = Family(
         roles.XIELU_SLOPE: plain(f"{_XIELU}.beta"),
     },
     contract=CONTRACT,
+    other_values=True,
     rope_scaling={
         "rope_type": "llama3",
         "rope_theta": 12000000.0,

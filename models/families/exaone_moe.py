@@ -73,6 +73,7 @@ FAMILY = Family(
     contract=CONTRACT,
     experts=_experts,
     folded=_folded,
+    other_values=True,
     tiny={
         **TINY,
         "head_dim": 64,

@@ -60,18 +60,21 @@ def dump_checkpoint(
         configs: Any = transformers.AutoConfig
         sees = hasattr(configs.from_pretrained(checkpoint, local_files_only=True), "vision_config")
         loaded: Any = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
-        model: Any = loaded.from_pretrained(checkpoint, dtype=torch.float32, local_files_only=True)
+        model, loading = loaded.from_pretrained(
+            checkpoint, dtype=torch.float32, local_files_only=True, output_loading_info=True
+        )
     except ImportError as error:
         raise ArgumentError(f"hf:{checkpoint}: {error}; pip install torch transformers, or give a package") from None
     except (OSError, RuntimeError, ValueError) as error:  # the second of tensors of other shapes than the config's
         raise ArgumentError(f"hf:{checkpoint}: {str(error).splitlines()[0]}") from None
+    _refuse_drawn(checkpoint, model, loading["missing_keys"])
     model.eval()
     prompt = [int(token) for token in calls.prompt]
     answer = [int(token) for token in calls.answer]
     with torch.no_grad():
         for _ in range(calls.greedy):
             answer.append(int(model(torch.tensor([prompt + answer])).logits[0, -1].argmax()))
-        rows = _rows_of(model, torch.tensor([prompt + answer]))
+        rows = _rows_of(model, torch.tensor([prompt + answer]), transformers.DynamicCache())
     writer = DumpWriter(folder, {"checkpoint": str(checkpoint)})
     _number_sums(rows, prefill.graph)
     chunk = int(prefill.graph.values[prefill.graph.inputs[0]].shape[1])
@@ -83,7 +86,23 @@ def dump_checkpoint(
     return Dump.open(folder)
 
 
-def _rows_of(model: Any, tokens: Any) -> dict[str, Array]:
+def _text_model(model: Any) -> Any:
+    return getattr(model.model, "language_model", model.model)  # beside a vision tower, which text does not use
+
+
+def _refuse_drawn(checkpoint: Path, model: Any, missing: Collection[str]) -> None:
+    """Raises ArgumentError where transformers has drawn weights at random, as it found none of these names."""
+    inner = _text_model(model)
+    prefix = next(name for name, module in model.named_modules() if module is inner)
+    drawn = sorted(name for name in missing if name.startswith(f"{prefix}.") or not name.startswith("model."))
+    if drawn:
+        raise ArgumentError(
+            f"hf:{checkpoint}: transformers finds no {drawn[0]} in it ({len(drawn)} such tensors) and would draw them "
+            "at random; save the checkpoint under its names, or compare with a package of --quant float32"
+        )
+
+
+def _rows_of(model: Any, tokens: Any, cache: Any) -> dict[str, Array]:
     """By name of a value in our graphs: [rows, ...] of all tokens; caches as [rows, heads, D]."""
     found: dict[str, Array] = {}
 
@@ -102,7 +121,7 @@ def _rows_of(model: Any, tokens: Any) -> dict[str, Array]:
     def operand(name: str) -> Callable[[Any, Any], None]:
         return lambda inputs, _: keep(name, inputs[0])
 
-    inner = getattr(model.model, "language_model", model.model)  # beside a vision tower, which text does not use
+    inner = _text_model(model)
     watch(inner, "embed_tokens", result("input_1"))
     for index, layer in enumerate(inner.layers):
         attention, mlp = f"layers.{index}.attn", f"layers.{index}.mlp"
@@ -123,12 +142,12 @@ def _rows_of(model: Any, tokens: Any) -> dict[str, Array]:
         )
     watch(inner, "norm", result("final_norm"))
     watch(inner, "rotary_emb", lambda _, output: found.update(cos=_first(output[0]), sin=_first(output[1])))
-    outcome = model(tokens, use_cache=True)
+    # Without the model's config, the cache of a layer with a sliding window keeps all rows, as ours does.
+    outcome = model(tokens, past_key_values=cache, use_cache=True)
     keep("logits", outcome.logits)
     for index, layer in enumerate(outcome.past_key_values.layers):
-        for which, cache in (("k", layer.keys), ("v", layer.values)):
-            if cache.shape[2] == tokens.shape[1]:  # a sliding window keeps the last rows only
-                keep(f"layers.{index}.attn.{which}_cache", cache.transpose(1, 2))
+        for which, cached in (("k", layer.keys), ("v", layer.values)):
+            keep(f"layers.{index}.attn.{which}_cache", cached.transpose(1, 2))
     _fold_factors(found, model.config.get_text_config())
     grows = (model.config.get_text_config().rope_parameters or {}).get("llama_4_scaling_beta")
     for index in range(len(inner.layers)):

@@ -120,15 +120,33 @@ def test_a_package_against_transformers(demo_package, diff, tmp_path):
     assert (status, "the op Rope that makes layers.2.attn.q, step 0" in printed) == (1, True), printed
 
 
-def test_factors_of_granite_are_folded_on_the_side_of_transformers(diff, tmp_path):
+@pytest.mark.parametrize("family", ["granite", "gpt_oss"])
+def test_factors_and_windows_of_transformers_are_those_of_packages(diff, tmp_path, family):
+    """Factors that packages have in other numbers; a window of 10 tokens, whose caches transformers would cut."""
     pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
     pytest.importorskip("transformers", reason="the oracle needs transformers")
     from oracle import random_model
 
-    random_model({**FAMILIES["granite"].tiny}, "granite").save_pretrained(tmp_path / "hf")
+    random_model({**FAMILIES[family].tiny}, family).save_pretrained(tmp_path / "hf")
     package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", **SIZES)
     status, printed = diff(f"hf:{tmp_path / 'hf'}", package.folder)
     assert (status, "no op leaves its bound" in printed) == (0, True), printed
+
+
+@pytest.mark.oracle
+def test_weights_that_transformers_would_draw_are_refused(demo_package, tmp_path, capsys):
+    pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
+    pytest.importorskip("transformers", reason="the oracle needs transformers")
+    from safetensors.torch import load_file, save_file
+
+    shutil.copyfile(DEMO_CHECKPOINT / "config.json", tmp_path / "config.json")
+    tensors = load_file(DEMO_CHECKPOINT / "model.safetensors")
+    tensors["model.layers.1.mlp.other.weight"] = tensors.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    folder = demo_package("float32").folder
+    assert main(["diff", f"hf:{tmp_path}", str(folder), "-o", str(tmp_path / "d"), "--tokens", "3,4,5"]) == 2
+    message = "transformers finds no model.layers.1.mlp.up_proj.weight in it (1 such tensors)"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.oracle
