@@ -33,14 +33,19 @@ def _drawn(config: str, seed: int) -> Tensors:
     tensors: Tensors = {}
 
     def add(
-        role: roles.Role, layer: int | None, outputs: tuple[int, ...], inputs: int | None, expert: int | None = None
+        role: roles.Role,
+        layer: int | None,
+        outputs: tuple[int, ...],
+        inputs: int | None,
+        expert: int | None = None,
+        taps: int | None = None,
     ) -> None:
         names = read.family.tensors[role].of(layer, expert)
         for name, rows in zip(names, outputs if len(names) > 1 else (sum(outputs),), strict=True):
             values = rng.standard_normal((rows, inputs) if inputs else (rows,)) * 0.1
             values += role.kind in ("norm", "factors")
-            if role.kind == "taps":
-                values = rng.standard_normal((rows, 1, read.flags["linear_conv_kernel_dim"])) * 0.1
+            if taps is not None:
+                values = rng.standard_normal((rows, 1, taps)) * 0.1
             values = values[None] if read.family.tensors[role].transform == "row" else values
             tensors[name] = values.astype(np.float16)
 
@@ -52,7 +57,7 @@ def _drawn(config: str, seed: int) -> Tensors:
                     add(weight.role, layer, weight.whole[:1], weight.whole[1])
                     continue
                 for expert in [None] if weight.experts is None else range(weight.experts):
-                    add(weight.role, layer, weight.outputs, weight.inputs, expert)
+                    add(weight.role, layer, weight.outputs, weight.inputs, expert, weight.taps)
     add(roles.FINAL_NORM, None, (read.hidden_size,), None)
     if read.norm_bias:
         add(roles.NORM_BIASES[roles.FINAL_NORM], None, (read.hidden_size,), None)
