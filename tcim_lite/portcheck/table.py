@@ -141,5 +141,6 @@ ImageOps::ColorConverter::GetOutputTensor | chosen | 12.9 | of the last run
 tcim_c_api.h | chosen | 12.9 | the runtime in C: what its calls do is known, what mistakes do is not (docs/cpp.md)
 hm_sys.h | chosen | 12.9 | state and clocks of the emulated devices; what only a chip has fails (docs/cpp.md)
 hm_vpu_hal.h | missing | 12.9 | the codec: decode on the host
+hm_jpeg_hal.h | missing | 12.9 | the codec: decode on the host
 hdpl/ | missing | 12.1 | xh1's driver API: use tcim::Module, Tensor and Buffer
 """

@@ -154,12 +154,13 @@ def test_what_the_emulator_lacks_is_missing(tmp_path):
     )
     (tmp_path / "b.cc").write_text(
         '#include "tcim/tcim_runtime.h"\n#include <hm_vpu_hal.h>\ntcim::ImageOps::Scaler ops;\ntcim::Warp(tcim::OK);\n'
+        "#include <hm_jpeg_hal.h>\n"
     )
     report = check([tmp_path])
     places = {name: where[0].line for name, where in report.places()["missing"].items()}
     assert places == {
         "pytcim": 1, "hmatc": 3, "Module.get_host_input": 5, "Module.warm_up": 6, "quantize": 7,
-        "hm_vpu_hal.h": 2, "ImageOps::Scaler": 3, "Warp": 4,
+        "hm_vpu_hal.h": 2, "ImageOps::Scaler": 3, "Warp": 4, "hm_jpeg_hal.h": 5,
     }  # fmt: skip
     assert list(report.places()["extension"]) == ["Module.taps"]
     assert report.status == 1
