@@ -36,7 +36,10 @@ def family_of(metadata: Mapping[str, Any], where: str) -> Family:
         if len(fitting) == 1 or of_file:
             return family
     known = {form.arch for _, form in forms}
-    raise CheckpointError(f"{where}: general.architecture is {arch!r}, supported are {', '.join(sorted(known))}")
+    raise CheckpointError(
+        f"{where}: general.architecture is {arch!r}, supported are {', '.join(sorted(known))}; compile the "
+        "Hugging Face folder of the model instead, if docs/models.md has its family"
+    )
 
 
 def _value(metadata: Mapping[str, Any], key: str) -> Any:
