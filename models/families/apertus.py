@@ -45,6 +45,7 @@ FAMILY = Family(
     },
     contract=CONTRACT,
     other_values=True,
+    rope_theta=12000000.0,
     rope_scaling={
         "rope_type": "llama3",
         "rope_theta": 12000000.0,

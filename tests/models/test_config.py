@@ -22,6 +22,12 @@ def test_old_and_new_spellings_agree(tiny_config: dict[str, Any]) -> None:
     assert read_config(new).rope_scaling["rope_type"] == "yarn"
 
 
+def test_apertus_files_without_theta_have_that_of_transformers() -> None:
+    config = {**FAMILIES["apertus"].tiny_config, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    assert read_config(config).rope_theta == 12e6
+    assert read_config({**config, "rope_theta": 5e5}).rope_theta == 5e5
+
+
 def test_rope_scaling_null_means_default(tiny_config: dict[str, Any]) -> None:
     del tiny_config["rope_parameters"]
     config = read_config({**tiny_config, "rope_theta": 1000000, "rope_scaling": None})
