@@ -132,7 +132,7 @@ def measure_package(
     if not 0 <= depth < modules.context:
         raise ArgumentError(f"--depth {depth}: expected 0 to {modules.context - 1}, the context less one token")
 
-    if modules.decode.slots[0].carried and os.environ.get("TCIM_LITE_STRICT", "off") != "off":
+    if modules.decode.slots[0].carried and (os.environ.get("TCIM_LITE_STRICT") or "off") != "off":
         raise ArgumentError(
             "bench runs the same tokens again and again, which strict mode reports for states of linear attention or "
             "convolutions; unset TCIM_LITE_STRICT"

@@ -80,6 +80,15 @@ def test_a_dump_begins_with_states_of_zeros(package, tmp_path):
     assert dumped.array(1, "past_conv_cache_0").any()
 
 
+def test_an_empty_variable_of_strict_mode_is_unset_for_bench(package, monkeypatch, capsys):
+    monkeypatch.setenv("TCIM_LITE_STRICT", "")
+    assert main(["bench", str(package.folder), "--quick", "--depth", "32"]) == 0
+    assert "decode at 32" in capsys.readouterr().out
+    monkeypatch.setenv("TCIM_LITE_STRICT", "warn")
+    assert main(["bench", str(package.folder), "--quick"]) == 2
+    assert "strict mode reports for states of linear attention or convolutions" in capsys.readouterr().err
+
+
 def test_chunks_are_their_tokens_one_by_one(package):
     """In float16 too: what the state has are rows that are rounded anyway."""
     tokens, loaded = np.random.default_rng(1).integers(0, 331, 40).tolist(), LoadedPackage(package)
