@@ -24,7 +24,7 @@ from .opening import (
     text_of,
 )
 from .sampling import add_sampling_arguments, sampling_params
-from .shown_images import ShownImages
+from .shown_images import ShownImages, add_image_argument
 
 if TYPE_CHECKING:
     from ..llm.engine import Engine
@@ -51,14 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_adapter_argument(parser, "the adapter that answers, of a package of `compile --lora` (the base model)")
     parser.add_argument("--system", metavar="TEXT", help="the system prompt")
-    parser.add_argument(
-        "--image",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="an image with the first question, for a package with a vision tower; may be repeated",
-    )
+    add_image_argument(parser, "an image with the first question")
     parser.add_argument(
         "--thinking",
         choices=("show", "hide", "off"),

@@ -21,6 +21,7 @@ from .opening import (
     text_of,
 )
 from .sampling import add_sampling_arguments, sampling_params
+from .shown_images import ShownImages, add_image_argument
 
 if TYPE_CHECKING:
     from .answering import Answer
@@ -51,14 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-thinking", action="store_true", help="with --chat: ask the template for an answer at once"
     )
-    parser.add_argument(
-        "--image",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="with --chat: an image before the prompt, for a package with a vision tower; may be repeated",
-    )
+    add_image_argument(parser, "with --chat: an image before the prompt")
     add_sampling_arguments(parser)
     parser.add_argument(
         "--logprobs",
@@ -94,7 +88,6 @@ def _generate(args: argparse.Namespace) -> int:
 
     from ..llm.tokenizer import encode_chat, load_tokenizer
     from .answering import answer, device_name, open_engine, show, stats_line, with_channels
-    from .shown_images import ShownImages
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
     shown = ShownImages(package, tokenizer, devices[0])

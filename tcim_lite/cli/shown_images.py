@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,18 @@ if TYPE_CHECKING:
     from ..llm.images import ImagePrompts
     from ..llm.media import Seen
     from ..llm.package import Package
+
+
+def add_image_argument(parser: argparse.ArgumentParser, where: str) -> None:
+    """Adds `--image FILE`, which may be repeated; the help says `where` an image stands."""
+    parser.add_argument(
+        "--image",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help=f"{where}, for a package with a vision tower; may be repeated",
+    )
 
 
 class ShownImages:
