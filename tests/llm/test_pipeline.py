@@ -142,7 +142,7 @@ def test_the_engine_runs_stages_with_states(tiny_package, monkeypatch, strict_mo
 
 def test_a_stage_needs_a_cache(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3_5"].tiny_config))
-    with pytest.raises(CompileError, match="--pipeline 2: stage 0, layers 0 to 1, would have linear attention alone"):
+    with pytest.raises(CompileError, match="--pipeline 2: stage 0, layers 0 to 1, would have linear attention"):
         compile_package(tmp_path, tmp_path / "out", random_weights=True, pipeline=2)
 
 
