@@ -60,4 +60,9 @@ void cost_matrix(const Value& weight, uint64_t rows, OpCost& cost) {
   cost.operations = 2 * rows * uint64_t(weight.shape.end()[-2] * weight.shape.back());
 }
 
+void cost_linear(const Graph& graph, const Op& op, OpCost& cost) {
+  const Shape& x = graph.values[op.inputs[0]].shape;
+  cost_matrix(graph.values[op.inputs[1]], uint64_t(num_elements(x) / x.back()), cost);
+}
+
 }  // namespace tcim_lite::ops

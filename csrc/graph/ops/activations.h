@@ -21,6 +21,8 @@ void read_matrix(const PlanBuilder& plan, const Op& op, uint32_t x, size_t weigh
 
 // Of `rows` rows by a matrix, or by one of those in `weight`.
 void cost_matrix(const Value& weight, uint64_t rows, OpCost& cost);
+// Of an op that multiplies each row of operand 0 by a matrix of operand 1.
+void cost_linear(const Graph& graph, const Op& op, OpCost& cost);
 
 // Whether `op` is a SiluMul that a Linear can take as its epilogue: silu without a limit.
 inline bool is_plain_silu_mul(const Op& op) {

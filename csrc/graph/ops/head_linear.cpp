@@ -33,11 +33,6 @@ void plan_head_linear(PlanBuilder& plan, const Op& op) {
   plan.append(std::move(step));
 }
 
-void cost_head_linear(const Graph& graph, const Op& op, OpCost& cost) {
-  const Shape& x = graph.values[op.inputs[0]].shape;
-  cost_matrix(graph.values[op.inputs[1]], uint64_t(num_elements(x) / x.back()), cost);
-}
-
 }  // namespace
 
 extern const OpDefinition HeadLinear = {
@@ -49,6 +44,6 @@ extern const OpDefinition HeadLinear = {
     plan_head_linear,
     nullptr,
     kNoOperand,
-    cost_head_linear};
+    cost_linear};
 
 }  // namespace tcim_lite::ops

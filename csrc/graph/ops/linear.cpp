@@ -60,11 +60,6 @@ void plan_linear(PlanBuilder& plan, const Op& op) {
   plan.append(std::move(step));
 }
 
-void cost_linear(const Graph& graph, const Op& op, OpCost& cost) {
-  const Shape& x = graph.values[op.inputs[0]].shape;
-  cost_matrix(graph.values[op.inputs[1]], uint64_t(num_elements(x) / x.back()), cost);
-}
-
 }  // namespace
 
 extern const OpDefinition Linear = {
