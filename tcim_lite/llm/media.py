@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -83,11 +83,12 @@ class MediaPrompts:
 
     Args:
         reader: Of the package's tower.
+        prepare: Makes its inputs from the bytes of a file; raises MediaError.
         kinds: What they are called, "images".
     """
 
-    def __init__(self, reader: Reader, kinds: str):
-        self._tower, self._kinds = reader, kinds
+    def __init__(self, reader: Reader, prepare: Callable[[bytes], Prepared], kinds: str):
+        self._tower, self._prepare, self._kinds = reader, prepare, kinds
         self.mark, self.writes_marks, self.stand_in = reader.mark, reader.writes_marks, reader.stand_in
         self._at_work, self._lock = threading.Lock(), threading.Lock()  # over the tower, and over what is seen
         self._seen: OrderedDict[bytes, Seen] = OrderedDict()
@@ -151,9 +152,6 @@ class MediaPrompts:
                 places.append((own[0], features))
                 begin += len(features)
         return places
-
-    def _prepare(self, data: bytes) -> Prepared:
-        raise NotImplementedError
 
     def _features(self, each: Seen) -> list[Features]:
         with self._at_work:  # another request may have had it seen meanwhile

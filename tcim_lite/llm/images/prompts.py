@@ -7,7 +7,7 @@ from typing import Any
 
 import tcim_lite.runtime as tcim
 
-from ..media import MediaPrompts, Prepared
+from ..media import MediaPrompts
 from ..package import Package
 from ..vision import VisionTower
 from .grid import GridReader
@@ -32,8 +32,7 @@ class ImagePrompts(MediaPrompts):
     """
 
     def __init__(self, reader: Reader):
-        super().__init__(reader, "images")
-        self._reader = reader
+        super().__init__(reader, lambda data: reader.prepare(open_image(data)), "images")
 
     @classmethod
     def open(cls, package: Package, tokenizer: Any, device: int = 0) -> ImagePrompts:
@@ -52,9 +51,6 @@ class ImagePrompts(MediaPrompts):
         """
         pillow()
         return cls(_reader(package, Checkpoint(package.tokenizer_folder, tokenizer), device))
-
-    def _prepare(self, data: bytes) -> Prepared:
-        return self._reader.prepare(open_image(data))
 
 
 def _reader(package: Package, checkpoint: Checkpoint, device: int) -> Reader:

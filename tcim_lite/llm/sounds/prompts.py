@@ -6,7 +6,7 @@ from typing import Any
 
 import tcim_lite.runtime as tcim
 
-from ..media import Configs, MediaPrompts, Prepared, Seen
+from ..media import Configs, MediaPrompts, Seen
 from ..package import Package
 from .encoder import EncoderReader
 from .mel import RATE
@@ -31,7 +31,7 @@ class SoundPrompts(MediaPrompts):
     """
 
     def __init__(self, reader: EncoderReader, family: str):
-        super().__init__(reader, "sounds")
+        super().__init__(reader, lambda data: reader.prepare(read_wav(data)), "sounds")
         self._reader, self.family = reader, family
 
     @classmethod
@@ -72,6 +72,3 @@ class SoundPrompts(MediaPrompts):
             if not begin or len(piece) >= self._reader.least:
                 found.append((begin / RATE, (begin + len(piece)) / RATE, Seen(self._reader.prepare(piece))))
         return found
-
-    def _prepare(self, data: bytes) -> Prepared:
-        return self._reader.prepare(read_wav(data))
