@@ -110,3 +110,19 @@ class Contract:
     carried_outputs: tuple[str, ...] = ()
     head_number: Port | None = None
     hidden: str = ""
+
+
+# Of language models: names and order of the vendor's exports.
+CONTRACT = Contract(
+    shared=(Port("embeddings", "input_1", "inputs_embeds"),),
+    per_slot=(
+        Port("valid_length", "valid_length", "past_seq_length"),
+        Port("current_length", "current_length", "current_input_length"),
+    ),
+    positions=Port("position_ids", "position_ids", ""),
+    per_layer=(
+        Port("k_cache", "model_layers_{layer}_self_attn_kcache_input", "past_key_cache_{layer}"),
+        Port("v_cache", "model_layers_{layer}_self_attn_vcache_input", "past_value_cache_{layer}"),
+    ),
+    output="logits",
+)

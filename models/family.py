@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from .checkpoints.packed_experts import Packing
 from .checkpoints.quantized.table import scheme_of
 from .common.config_keys import Key, Only, read_keys
-from .common.config_rules import Axes, Rope, WindowRule, read_rope, read_rotary_dim, unnested
-from .contract import Contract
+from .common.config_rules import Axes, Rope, WindowRule, no_window, read_rope, read_rotary_dim, unnested
+from .contract import CONTRACT, Contract
 from .model_config import Experts, ModelConfig
 from .weights.roles import Role
 from .weights.vectors import Function
@@ -53,6 +53,11 @@ class Tensors:
 def plain(name: str) -> Tensors:
     """Returns where a weight comes from that is one tensor."""
     return Tensors("plain", (name,))
+
+
+def gate_up(module: str, what: str = "weight") -> Tensors:
+    """Returns where the matrix of gate and up of an MLP comes from, or their bias."""
+    return Tensors("alternate", (f"{module}.gate_proj.{what}", f"{module}.up_proj.{what}"))
 
 
 def tensors_of(modules: Mapping[tuple[Role, Role], str], prefix: str = "") -> dict[Role, Tensors]:
@@ -114,7 +119,7 @@ class Family:
         models: Models that people have of it, for the table of docs/models.md.
         has: What is its own, beside what all families have, for the same table.
         keys: Keys of `config.json`. The sizes that `ModelConfig` has must be among them; flags are for `layer`.
-        window: Reads the sliding windows.
+        window: Reads the sliding windows; without it every layer attends to the whole context.
         layer: Returns the blocks of a layer in order.
         tensors: Where every weight comes from.
         contract: Inputs and output of the graphs.
@@ -155,11 +160,11 @@ class Family:
     models: str
     has: str
     keys: tuple[Key | Only, ...]
-    window: WindowRule
     layer: Callable[[ModelConfig, int], tuple[Block, ...]]
     tensors: Mapping[Role, Tensors]
-    contract: Contract
     tiny: Mapping[str, Any]
+    window: WindowRule = no_window
+    contract: Contract = CONTRACT
     experts: Callable[[Mapping[str, Any]], Experts | None] | None = None
     folded: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _nothing
     spelled: Mapping[str, str] = field(default_factory=dict)

@@ -35,12 +35,12 @@ class Experts:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Experts:
-        """Returns what keys of Qwen's spelling say, which other families have as well."""
+        """Returns what keys of Qwen's spelling or of Mixtral's say, which other families have as well."""
         return cls(
-            count=values["num_experts"],
+            count=values.get("num_experts") or values["num_local_experts"],
             chosen=values["num_experts_per_tok"],
-            inner=values["moe_intermediate_size"],
-            shared=values.get("shared_expert_intermediate_size"),
+            inner=values.get("moe_intermediate_size") or values["intermediate_size"],
+            shared=values.get("shared_expert_intermediate_size") or values.get("shared_intermediate_size") or None,
         )
 
     @property

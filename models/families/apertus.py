@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import KEYS, TENSORS, TINY
 
 _LAYER = "model.layers.{layer}"
 _XIELU = f"{_LAYER}.mlp.act_fn"
@@ -32,7 +31,6 @@ FAMILY = Family(
         Key("attention_bias", "flag", absent=False),
         Only("hidden_act", "xielu"),
     ),
-    window=no_window,
     layer=_layer,
     tensors={
         **TENSORS,
@@ -43,7 +41,6 @@ FAMILY = Family(
         roles.XIELU_NEGATIVE: Tensors("plain", (f"{_XIELU}.alpha_n",), function="softplus"),
         roles.XIELU_SLOPE: plain(f"{_XIELU}.beta"),
     },
-    contract=CONTRACT,
     other_values=True,
     rope_theta=12000000.0,
     rope_scaling={
@@ -54,10 +51,5 @@ FAMILY = Family(
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
     },
-    tiny={
-        **TINY,
-        "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": False,
-        "hidden_act": "xielu",
-    },
+    tiny={**TINY, "rms_norm_eps": 1e-5, "hidden_act": "xielu"},
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family, Gguf, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import BIASES, KEYS, TENSORS, TINY
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -29,16 +28,8 @@ FAMILY = Family(
         *BIASES,
         Only("hidden_act", "relu2"),
     ),
-    window=no_window,
     layer=_layer,
     tensors={**TENSORS, **tensors_of({(roles.UP, roles.UP_BIAS): "model.layers.{layer}.mlp.up_proj"})},
-    contract=CONTRACT,
     gguf=Gguf(arch="arcee", interleaved=True, derived=lambda get, config: {"hidden_act": "relu2"}),
-    tiny={
-        **TINY,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "hidden_act": "relu2",
-    },
+    tiny={**TINY, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "relu2"},
 )

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family
 from ..model_config import ModelConfig
-from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import KEYS, QKV_IN_PAIRS, TENSORS, TINY
 
 
 def layer_of(config: ModelConfig, layer: int, *, rotated: bool = True) -> tuple[Block, ...]:
@@ -43,21 +40,10 @@ FAMILY = Family(
         Only("use_qk_norm", False),
     ),
     spelled={"rms_norm_eps": "layer_norm_eps"},
-    window=no_window,
     layer=layer_of,
-    tensors={
-        **TENSORS,
-        **{role: replace(TENSORS[role], transform="in_pairs") for role in (roles.QKV, roles.QKV_BIAS)},
-    },
-    contract=CONTRACT,
+    tensors={**TENSORS, **QKV_IN_PAIRS},
     folded=_folded,
     rope_theta=500000.0,
-    tiny={
-        **TINY,
-        "layer_norm_eps": 1e-5,
-        "rope_theta": 500000.0,
-        "tie_word_embeddings": True,
-        "logit_scale": 0.0625,
-    },
+    tiny={**TINY, "layer_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": True, "logit_scale": 0.0625},
     other_values=True,
 )

@@ -7,24 +7,16 @@ from typing import Any
 
 from ..blocks import Block, Mlp, Moe
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..common.errors import CompileError
 from ..family import Family
 from ..model_config import Experts, ModelConfig
+from .shared import latent
 from .shared.deepseek_experts import EXPERT_TENSORS, EXPERT_TINY, experts_of, groups_of
-from .shared.latent import (
-    LATENT_CONTRACT,
-    LATENT_TENSORS,
-    LATENT_TINY,
-    latent_attention,
-    latent_keys,
-    latent_sizes,
-)
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     flags = config.flags
-    attention = latent_attention(config, in_pairs=True)
+    attention = latent.attention(config, in_pairs=True)
     if layer < flags["first_k_dense_replace"]:
         return attention, Mlp()
     groups = None if flags["topk_method"] == "greedy" else groups_of(flags)
@@ -49,7 +41,7 @@ FAMILY = Family(
     "`n_routed_experts` MLPs for each token, by `topk_method` from all or from `topk_group` of `n_group` groups, and "
     "`n_shared_experts` shared ones",
     keys=(
-        *latent_keys(),
+        *latent.keys(),
         Key("max_position_embeddings", absent=2048),
         Key("n_routed_experts", absent=64, also="num_experts"),
         Key("n_shared_experts", absent=2),
@@ -65,19 +57,17 @@ FAMILY = Family(
         Only("moe_layer_freq", 1),
         Only("mlp_bias", False),
     ),
-    window=no_window,
     layer=_layer,
-    tensors={**LATENT_TENSORS, **EXPERT_TENSORS},
-    contract=LATENT_CONTRACT,
+    tensors={**latent.TENSORS, **EXPERT_TENSORS},
+    contract=latent.CONTRACT,
     experts=_experts,
-    folded=latent_sizes,
+    folded=latent.sizes,
     other_values=True,
     tiny={
-        **LATENT_TINY,
+        **latent.TINY,
         **EXPERT_TINY,
         "q_lora_rank": None,
         "num_experts_per_tok": 3,  # of more groups than are kept, if these were not chosen first
-        "tie_word_embeddings": False,
         "topk_method": "group_limited_greedy",
         "n_group": 4,
         "topk_group": 2,

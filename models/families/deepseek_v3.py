@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from ..blocks import Block
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family
 from ..model_config import ModelConfig
+from .shared import latent
 from .shared.deepseek_experts import EXPERT_TENSORS, EXPERT_TINY, expert_keys, experts_of, mlp_or_experts
-from .shared.latent import (
-    IN_PAIRS,
-    LATENT_CONTRACT,
-    LATENT_TENSORS,
-    LATENT_TINY,
-    latent_attention,
-    latent_keys,
-    latent_sizes,
-)
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     flags = config.flags
-    attention = latent_attention(config, in_pairs=flags["rope_interleave"])
+    attention = latent.attention(config, in_pairs=flags["rope_interleave"])
     return attention, mlp_or_experts(config, layer < flags["first_k_dense_replace"])
 
 
@@ -36,18 +27,17 @@ FAMILY = Family(
     "`num_experts_per_tok` of `n_routed_experts` MLPs for each token, chosen by sigmoids and a bias in `topk_group` of "
     "`n_group` groups, and `n_shared_experts` shared ones",
     keys=(
-        *latent_keys(),
+        *latent.keys(),
         Key("max_position_embeddings", absent=4096),
         *expert_keys(256, 8, 2048, 2.5, (8, 4)),
         Key("first_k_dense_replace", "count", absent=3),
-        IN_PAIRS,
+        latent.IN_PAIRS,
     ),
-    window=no_window,
     layer=_layer,
-    tensors={**LATENT_TENSORS, **EXPERT_TENSORS},
-    contract=LATENT_CONTRACT,
+    tensors={**latent.TENSORS, **EXPERT_TENSORS},
+    contract=latent.CONTRACT,
     experts=experts_of,
-    folded=latent_sizes,
+    folded=latent.sizes,
     other_values=True,
-    tiny={**LATENT_TINY, **EXPERT_TINY, "tie_word_embeddings": False, "n_group": 4, "topk_group": 2},
+    tiny={**latent.TINY, **EXPERT_TINY, "n_group": 4, "topk_group": 2},
 )

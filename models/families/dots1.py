@@ -11,7 +11,7 @@ from ..common.config_rules import Windows, max_window_layers, sliding_layers, wi
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.deepseek_experts import EXPERT_TENSORS, GGUF_KEYS, experts_of, mlp_or_experts
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
+from .shared.dense import KEYS, TENSORS, TINY, all_heads
 from .shared.gguf import SIGMOID_KEYS, by_sigmoids, shared_expert
 
 
@@ -55,13 +55,9 @@ FAMILY = Family(
     window=_windows,
     layer=_layer,
     tensors={**TENSORS, **EXPERT_TENSORS},
-    contract=CONTRACT,
     gguf=Gguf(
         arch="dots1",
-        names={
-            "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
-            **shared_expert("mlp.shared_experts"),
-        },
+        names={"exp_probs_b.bias": "mlp.gate.e_score_correction_bias", **shared_expert("mlp.shared_experts")},
         keys=GGUF_KEYS,
         also=SIGMOID_KEYS,
         derived=by_sigmoids,
@@ -71,7 +67,6 @@ FAMILY = Family(
         **TINY,
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
         "sliding_window": None,
         "n_routed_experts": 8,
         "n_shared_experts": 2,

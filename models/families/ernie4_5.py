@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from ..weights import roles
-from .shared.dense import CONTRACT, TENSORS, TINY, all_heads, hidden_per_head
 from .shared.dense import KEYS as DENSE_KEYS
+from .shared.dense import QKV_IN_PAIRS, TENSORS, TINY, all_heads, hidden_per_head
 
 KEYS = (
     *DENSE_KEYS,
@@ -34,10 +30,8 @@ FAMILY = Family(
     models="ERNIE 4.5 0.3B",
     has="as Llama; RoPE rotates pairs of neighbours",
     keys=(*KEYS, Only("use_bias", False)),
-    window=no_window,
     layer=_layer,
-    tensors={**TENSORS, roles.QKV: replace(TENSORS[roles.QKV], transform="in_pairs")},
-    contract=CONTRACT,
+    tensors={**TENSORS, **QKV_IN_PAIRS},
     gguf=Gguf(arch="ernie4_5"),
     rope_theta=500000.0,
     tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": True},

@@ -7,7 +7,7 @@ from ..common.config_keys import Key
 from ..common.config_rules import window_of_most_layers
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, NORMS_BEHIND, TENSORS, TINY
+from .shared.dense import KEYS, NORMS_BEHIND, TENSORS, TINY
 from .shared.gguf import GGUF_NORMS, PATTERN, windows_by_layer
 
 
@@ -35,15 +35,7 @@ FAMILY = Family(
     window=window_of_most_layers,
     layer=_layer,
     tensors={**TENSORS, **NORMS_BEHIND},
-    contract=CONTRACT,
     gguf=Gguf(arch="exaone4", windowed=True, names=GGUF_NORMS, also=(PATTERN,), derived=windows_by_layer),
-    tiny={
-        **TINY,
-        "head_dim": 64,
-        "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": False,
-        "sliding_window": 10,
-        "sliding_window_pattern": 2,
-    },
+    tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-5, "sliding_window": 10, "sliding_window_pattern": 2},
     other_values=True,
 )

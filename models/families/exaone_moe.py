@@ -12,7 +12,7 @@ from ..family import Family, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .shared.deepseek_experts import EXPERT_TENSORS, experts_of, mlp_or_experts
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import KEYS, TENSORS, TINY
 
 
 def _mlps(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -70,7 +70,6 @@ FAMILY = Family(
         **EXPERT_TENSORS,
         roles.ROUTER_CHOICE: plain("model.layers.{layer}.mlp.e_score_correction_bias"),
     },
-    contract=CONTRACT,
     experts=_experts,
     folded=_folded,
     other_values=True,
@@ -79,7 +78,6 @@ FAMILY = Family(
         "head_dim": 64,
         "rms_norm_eps": 1e-5,
         "rope_theta": 1e6,
-        "tie_word_embeddings": False,
         "sliding_window": 10,
         "sliding_window_pattern": 2,
         "num_experts": 8,

@@ -7,10 +7,9 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import BIASES, KEYS, TENSORS, TINY
 from .shared.gemma import with_norms_less_one
 
 
@@ -40,10 +39,8 @@ FAMILY = Family(
         Only("hidden_act", "gelu_pytorch_tanh", also=("gelu",)),
         Only("use_bidirectional_attention", None, also=(False,)),
     ),
-    window=no_window,
     layer=_layer,
     tensors=with_norms_less_one(TENSORS),
-    contract=CONTRACT,
     gguf=Gguf(arch="gemma", derived=lambda get, config: {"hidden_act": "gelu_pytorch_tanh"}),
     folded=_folded,
     tiny={

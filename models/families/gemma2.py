@@ -10,7 +10,6 @@ from ..common.config_keys import Key, Only
 from ..common.config_rules import Windows, window_of_every_other_layer
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT
 from .shared.gemma import KEYS, TENSORS, TINY, folded, of_gguf, with_norms_less_one
 from .shared.gguf import GGUF_NORMS_AROUND
 
@@ -71,7 +70,6 @@ FAMILY = Family(
     window=windows,
     layer=_layer,
     tensors=with_norms_less_one(TENSORS),
-    contract=CONTRACT,
     gguf=Gguf(
         arch="gemma2",
         windowed=True,

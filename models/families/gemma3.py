@@ -10,7 +10,6 @@ from ..common.config_keys import Key, Only
 from ..common.config_rules import read_local_rope
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT
 from .shared.gemma import KEYS, TENSORS, TINY, folded, of_gguf, window_by_pattern, with_norms_less_one
 from .shared.gguf import GGUF_NORMS_AROUND
 
@@ -42,15 +41,10 @@ FAMILY = Family(
     has="norms before and behind attention and MLP, stored less 1; norms on the heads of q and k; GELU for SiLU; "
     "`sliding_window` with a RoPE of its own in five of six layers, or by `sliding_window_pattern` or `layer_types`; "
     "`query_pre_attn_scalar`; `final_logit_softcapping`",
-    keys=(
-        *KEYS,
-        Key("query_pre_attn_scalar", "number", absent=256.0),
-        Only("attn_logit_softcapping", None),
-    ),
+    keys=(*KEYS, Key("query_pre_attn_scalar", "number", absent=256.0), Only("attn_logit_softcapping", None)),
     window=window_by_pattern,
     layer=_layer,
     tensors=with_norms_less_one(TENSORS),
-    contract=CONTRACT,
     gguf=Gguf(
         arch="gemma3",
         windowed=True,

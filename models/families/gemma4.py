@@ -11,7 +11,7 @@ from ..common.config_keys import Key, Only, size
 from ..common.config_rules import Windows, read_local_rope
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, Tensors, plain
+from ..family import Family, Tensors, gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..sounds import gemma4 as sounds
 from ..towers.gemma4 import GEMMA4
@@ -174,7 +174,7 @@ _MODEL = Family(
         roles.ROUTER: plain(f"{_LAYER}.router.proj.weight"),
         roles.ROUTER_NORM: plain(f"{_LAYER}.router.scale"),
         roles.EXPERT_FACTORS: plain(f"{_LAYER}.router.per_expert_scale"),
-        roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.gate_proj.weight", f"{_EXPERT}.up_proj.weight")),
+        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
         roles.LAYER_INPUT_GATE: plain(f"{_LAYER}.per_layer_input_gate.weight"),
         roles.LAYER_INPUT_OUT: plain(f"{_LAYER}.per_layer_projection.weight"),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family, Gguf, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
+from .shared.dense import KEYS, QKV_IN_PAIRS, TENSORS, TINY, hidden_per_head
 
 _LAYER = "model.layers.{layer}"
 
@@ -33,16 +30,14 @@ FAMILY = Family(
         Key("max_position_embeddings", absent=131072),
         Key("attention_bias", "flag", absent=True),
     ),
-    window=no_window,
     layer=_layer,
     tensors={
         **TENSORS,
-        **{role: replace(TENSORS[role], transform="in_pairs") for role in (roles.QKV, roles.QKV_BIAS)},
+        **QKV_IN_PAIRS,
         roles.ATTENTION_OUT_NORM: plain(f"{_LAYER}.post_self_attn_layernorm.weight"),
         roles.GATE_UP: Tensors("alternate", (f"{_LAYER}.mlp.gate_up_proj.weight",)),
         roles.MLP_OUT_NORM: plain(f"{_LAYER}.post_mlp_layernorm.weight"),
     },
-    contract=CONTRACT,
     gguf=Gguf(
         arch="glm4",
         names={
@@ -56,7 +51,6 @@ FAMILY = Family(
         **TINY,
         "head_dim": 64,
         "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": False,
         "attention_bias": True,
         "partial_rotary_factor": 0.5,
         "pad_token_id": None,  # transformers' default is beyond the vocabulary

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.deepseek_experts import (
-    EXPERT_TENSORS,
-    EXPERT_TINY,
-    GGUF_KEYS,
-    expert_keys,
-    experts_of,
-    mlp_or_experts,
-)
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.deepseek_experts import EXPERT_TENSORS, EXPERT_TINY, GGUF_KEYS, expert_keys, experts_of, mlp_or_experts
+from .shared.dense import KEYS, TENSORS, TINY
 from .shared.gguf import SIGMOID_KEYS, by_sigmoids, shared_expert
 
 
@@ -43,10 +35,8 @@ FAMILY = Family(
         *expert_keys(),
         Key("first_k_dense_replace", "count", absent=1),
     ),
-    window=no_window,
     layer=_layer,
     tensors={**TENSORS, **EXPERT_TENSORS},
-    contract=CONTRACT,
     gguf=Gguf(
         arch="glm4moe",
         names={
@@ -64,7 +54,6 @@ FAMILY = Family(
         **TINY,
         "head_dim": 64,
         "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": False,
         "partial_rotary_factor": 0.5,
         "attention_bias": True,
         "use_qk_norm": True,

@@ -7,30 +7,22 @@ from typing import Any
 
 from ..blocks import Block
 from ..common.config_keys import Key
-from ..common.config_rules import dense_first, dense_layers, no_window
+from ..common.config_rules import dense_first, dense_layers
 from ..family import Family
 from ..model_config import ModelConfig
+from .shared import latent
 from .shared.deepseek_experts import EXPERT_TENSORS, EXPERT_TINY, expert_keys, experts_of, mlp_or_experts
-from .shared.latent import (
-    IN_PAIRS,
-    LATENT_CONTRACT,
-    LATENT_TENSORS,
-    LATENT_TINY,
-    latent_attention,
-    latent_keys,
-    latent_sizes,
-)
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     flags = config.flags
-    attention = latent_attention(config, in_pairs=flags["rope_interleave"])
+    attention = latent.attention(config, in_pairs=flags["rope_interleave"])
     return attention, mlp_or_experts(config, flags["mlp_layer_types"][layer] == "dense")
 
 
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     dense_layers(values["mlp_layer_types"], values["num_hidden_layers"])
-    return latent_sizes(values)
+    return latent.sizes(values)
 
 
 FAMILY = Family(
@@ -40,25 +32,23 @@ FAMILY = Family(
     models="GLM-4.7-Flash, without the MTP layer",
     has="as DeepSeek-V3, with dense layers by `mlp_layer_types`, which is the first one if it is absent",
     keys=(
-        *latent_keys(query_latent=768, unturned=192, values=256),
+        *latent.keys(query_latent=768, unturned=192, values=256),
         Key("rms_norm_eps", "number", absent=1e-5),
         Key("max_position_embeddings", absent=202752),
         *expert_keys(64, 4, 1536, 1.8),
         Key("mlp_layer_types", "names", absent=dense_first, null=dense_first),
-        IN_PAIRS,
+        latent.IN_PAIRS,
     ),
-    window=no_window,
     layer=_layer,
-    tensors={**LATENT_TENSORS, **EXPERT_TENSORS},
-    contract=LATENT_CONTRACT,
+    tensors={**latent.TENSORS, **EXPERT_TENSORS},
+    contract=latent.CONTRACT,
     experts=experts_of,
     folded=_folded,
     other_values=True,
     tiny={
-        **LATENT_TINY,
+        **latent.TINY,
         **{key: value for key, value in EXPERT_TINY.items() if key != "first_k_dense_replace"},
         "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": False,
         "qk_nope_head_dim": 128,
         "v_head_dim": 128,
     },

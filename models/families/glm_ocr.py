@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import axes_in_blocks, no_window
+from ..common.config_rules import axes_in_blocks
 from ..contract import Port
 from ..family import Family
 from ..model_config import ModelConfig
@@ -26,12 +26,7 @@ FAMILY = Family(
     title="GLM-OCR",
     models="GLM-OCR",
     has="as GLM-4, without biases; positions in time, height and width in one input, `mrope_section` in blocks",
-    keys=(
-        *dense.KEYS,
-        Key("rms_norm_eps", "number", absent=1e-5),
-        Key("max_position_embeddings", absent=131072),
-    ),
-    window=no_window,
+    keys=(*dense.KEYS, Key("rms_norm_eps", "number", absent=1e-5), Key("max_position_embeddings", absent=131072)),
     layer=_layer,
     tensors=glm4.FAMILY.tensors,
     contract=replace(dense.CONTRACT, axes=(Port("axes_position_ids", "position_ids", ""),)),
@@ -41,7 +36,6 @@ FAMILY = Family(
     vision=GLM_OCR,
     tiny={
         **TINY,
-        "tie_word_embeddings": False,
         "rms_norm_eps": 1e-5,
         "rope_parameters": {
             "rope_type": "default",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family, Tensors, plain, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TINY
+from .shared.dense import KEYS, TINY
 from .shared.layer_norm import centred, function_of, with_biases
 
 _LAYER = "gpt_neox.layers.{layer}"
@@ -43,7 +42,6 @@ FAMILY = Family(
         "partial_rotary_factor": "rotary_pct",
         "num_key_value_heads": "num_attention_heads",
     },
-    window=no_window,
     layer=_layer,
     tensors={
         roles.EMBEDDING: plain("gpt_neox.embed_in.weight"),
@@ -66,7 +64,6 @@ FAMILY = Family(
         ),
         roles.HEAD: Tensors("tied", ("embed_out.weight",)),
     },
-    contract=CONTRACT,
     folded=centred,
     rotary=0.25,
     tiny={
@@ -74,7 +71,6 @@ FAMILY = Family(
         "layer_norm_eps": 1e-5,
         "rotary_emb_base": 10000,
         "rotary_pct": 0.25,
-        "tie_word_embeddings": False,
         "hidden_act": "gelu",
     },
     other_values=True,

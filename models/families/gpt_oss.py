@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_every_other_layer
 from ..contract import Port
-from ..family import Family, Gguf, Tensors, plain
+from ..family import Family, Gguf, gate_up, plain
 from ..graphs.builder import Clamp
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
@@ -26,16 +24,6 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     clamp = Clamp(alpha=config.flags["swiglu_alpha"], limit=config.flags["swiglu_limit"])
     attention = Attention(qkv_bias=bias, out_bias=bias, window=config.windows[layer], sinks=True)
     return attention, Moe(order="topk_softmax", bias=True, clamp=clamp)
-
-
-def _experts(values: Mapping[str, Any]) -> Experts:
-    return Experts(
-        count=values["num_local_experts"], chosen=values["num_experts_per_tok"], inner=values["intermediate_size"]
-    )
-
-
-def _gate_up(what: str) -> Tensors:
-    return Tensors("alternate", (f"{_EXPERT}.gate_proj.{what}", f"{_EXPERT}.up_proj.{what}"))
 
 
 FAMILY = Family(
@@ -65,8 +53,8 @@ FAMILY = Family(
         roles.SINKS: plain(f"{_LAYER}.self_attn.sinks"),
         roles.ROUTER: plain(f"{_ROUTER}.weight"),
         roles.ROUTER_BIAS: plain(f"{_ROUTER}.bias"),
-        roles.EXPERT_GATE_UP: _gate_up("weight"),
-        roles.EXPERT_GATE_UP_BIAS: _gate_up("bias"),
+        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
+        roles.EXPERT_GATE_UP_BIAS: gate_up(_EXPERT, "bias"),
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
         roles.EXPERT_DOWN_BIAS: plain(f"{_EXPERT}.down_proj.bias"),
     },
@@ -86,7 +74,7 @@ FAMILY = Family(
             "ffn_gate_inp": "mlp.router",
         },
     ),
-    experts=_experts,
+    experts=Experts.read,
     rope_scaling={
         "rope_type": "yarn",
         "factor": 32.0,
@@ -100,7 +88,6 @@ FAMILY = Family(
         **TINY,
         "head_dim": 64,
         "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": False,
         "sliding_window": 10,
         "num_local_experts": 8,
         "num_experts_per_tok": 2,

@@ -7,10 +7,9 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import BIASES, KEYS, TENSORS, TINY
 
 _NAMES = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
 FACTORS = tuple(Key(name, "number", absent=1.0) for name in _NAMES)
@@ -52,23 +51,10 @@ FAMILY = Family(
     models="Granite 3.0 to 3.3 dense, 2B and 8B",
     has="`embedding_multiplier`, `residual_multiplier`, `attention_multiplier` and `logits_scaling`; `attention_bias` "
     "and `mlp_bias` as Llama",
-    keys=(
-        *KEYS,
-        Key("max_position_embeddings", absent=2048),
-        *BIASES,
-        *FACTORS,
-    ),
-    window=no_window,
+    keys=(*KEYS, Key("max_position_embeddings", absent=2048), *BIASES, *FACTORS),
     layer=_layer,
     tensors=TENSORS,
-    contract=CONTRACT,
     folded=folded,
     gguf=GGUF,
-    tiny={
-        **TINY,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": True,
-        **TINY_FACTORS,
-    },
+    tiny={**TINY, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True, **TINY_FACTORS},
 )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
-from ..family import Family, Tensors, plain
+from ..family import Family, gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import granite
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import KEYS, TENSORS, TINY
 
 _MOE = "model.layers.{layer}.block_sparse_moe"
 _EXPERT = f"{_MOE}.experts.{{expert}}"  # as checkpoints/packed_experts.py names what a checkpoint packs
@@ -23,15 +20,6 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     bias = config.flags["attention_bias"]
     attention = Attention(qkv_bias=bias, out_bias=bias, scale=config.flags["attention_multiplier"])
     return attention, Moe(order="topk_softmax", shared_gate=False)
-
-
-def _experts(values: Mapping[str, Any]) -> Experts:
-    return Experts(
-        count=values["num_local_experts"],
-        chosen=values["num_experts_per_tok"],
-        inner=values["intermediate_size"],
-        shared=values.get("shared_intermediate_size") or None,
-    )
 
 
 FAMILY = Family(
@@ -49,15 +37,13 @@ FAMILY = Family(
         Key("num_local_experts", absent=8, also="num_experts"),
         Key("num_experts_per_tok", absent=2),
     ),
-    window=no_window,
     layer=_layer,
     tensors={
         **TENSORS,
         roles.ROUTER: plain(f"{_MOE}.router.layer.weight"),
-        roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.gate_proj.weight", f"{_EXPERT}.up_proj.weight")),
+        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
     },
-    contract=CONTRACT,
     gguf=replace(
         granite.GGUF,
         arch="granitemoe",
@@ -68,7 +54,7 @@ FAMILY = Family(
             "ffn_down_exps": "block_sparse_moe.experts.{expert}.down_proj",
         },
     ),
-    experts=_experts,
+    experts=Experts.read,
     folded=granite.folded,
     packed_experts="rows",
     tiny={

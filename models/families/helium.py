@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family
 from ..model_config import ModelConfig
-from ..weights import roles
-from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import BIASES, KEYS, QKV_IN_PAIRS, TENSORS, TINY
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -31,21 +27,9 @@ FAMILY = Family(
         Key("max_position_embeddings", absent=4096),
         *BIASES,
     ),
-    window=no_window,
     layer=_layer,
-    tensors={
-        **TENSORS,
-        **{role: replace(TENSORS[role], transform="in_pairs") for role in (roles.QKV, roles.QKV_BIAS)},
-    },
-    contract=CONTRACT,
+    tensors={**TENSORS, **QKV_IN_PAIRS},
     rope_theta=100000.0,
-    tiny={
-        **TINY,
-        "head_dim": 32,
-        "rms_norm_eps": 1e-8,
-        "tie_word_embeddings": False,
-        "attention_bias": True,
-        "mlp_bias": True,
-    },
+    tiny={**TINY, "head_dim": 32, "rms_norm_eps": 1e-8, "attention_bias": True, "mlp_bias": True},
     other_values=True,
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family, Gguf, plain
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import KEYS, TENSORS, TINY
 
 _ATTENTION = "model.layers.{layer}.self_attn"
 
@@ -39,14 +38,12 @@ FAMILY = Family(
         Only("use_cla", False),
         Only("mlp_bias", False),
     ),
-    window=no_window,
     layer=_layer,
     tensors={
         **TENSORS,
         roles.Q_NORM: plain(f"{_ATTENTION}.query_layernorm.weight"),
         roles.K_NORM: plain(f"{_ATTENTION}.key_layernorm.weight"),
     },
-    contract=CONTRACT,
     gguf=Gguf(
         arch="hunyuan-dense",
         names={"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},

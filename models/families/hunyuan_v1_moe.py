@@ -8,7 +8,7 @@ from typing import Any
 
 from ..blocks import Block, Moe
 from ..common.config_keys import Key
-from ..family import Tensors, plain
+from ..family import gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import hunyuan_v1_dense
@@ -28,10 +28,6 @@ def _experts(values: Mapping[str, Any]) -> Experts:
     return Experts(count=values["num_experts"], chosen=values["moe_topk"], inner=inner, shared=inner)
 
 
-def _gate_up(of: str) -> Tensors:
-    return Tensors("alternate", (f"{of}.gate_proj.weight", f"{of}.up_proj.weight"))
-
-
 FAMILY = replace(
     _DENSE,
     model_type="hunyuan_v1_moe",
@@ -49,9 +45,9 @@ FAMILY = replace(
     tensors={
         **_DENSE.tensors,
         roles.ROUTER: plain(f"{_MLP}.gate.wg.weight"),
-        roles.EXPERT_GATE_UP: _gate_up(_EXPERT),
+        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
-        roles.SHARED_GATE_UP: _gate_up(_SHARED),
+        roles.SHARED_GATE_UP: gate_up(_SHARED),
         roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
     },
     experts=_experts,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads, hidden_per_head
+from .shared.dense import KEYS, TENSORS, TINY, all_heads, hidden_per_head
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -31,15 +30,12 @@ FAMILY = Family(
         Key("attention_bias", "flag", absent=False, also="qkv_bias"),
         Key("mlp_bias", "flag", absent=False, also="bias"),
     ),
-    window=no_window,
     layer=_layer,
     tensors=TENSORS,
-    contract=CONTRACT,
     tiny={
         **TINY,
         "head_dim": 64,
         "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": False,
         "qkv_bias": True,
         "bias": True,
         "rope_parameters": {"rope_type": "dynamic", "rope_theta": 5e4, "factor": 6.0},

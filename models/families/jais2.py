@@ -27,11 +27,5 @@ FAMILY = replace(
     spelled={"rms_norm_eps": "layer_norm_eps"},
     tensors={**_NEMOTRON.tensors, **CENTRED_TENSORS},
     rotary=None,
-    tiny={
-        **TINY,
-        "layer_norm_eps": 1e-5,
-        "rope_theta": 500000.0,
-        "tie_word_embeddings": False,
-        "hidden_act": "relu2",
-    },
+    tiny={**TINY, "layer_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "relu2"},
 )

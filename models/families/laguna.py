@@ -20,7 +20,7 @@ from ..common.config_rules import (
 )
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, Tensors, plain
+from ..family import Family, gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
@@ -28,11 +28,7 @@ from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 _LAYER = "model.layers.{layer}"
 _MLP = f"{_LAYER}.mlp"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_expert"
-_GATES: Mapping[str | bool, Literal["head", "element"]] = {
-    True: "head",
-    "per-head": "head",
-    "per-element": "element",
-}
+_GATES: Mapping[str | bool, Literal["head", "element"]] = {True: "head", "per-head": "head", "per-element": "element"}
 
 
 def _heads(values: Mapping[str, Any]) -> tuple[int, ...]:
@@ -84,10 +80,6 @@ def _local_rope(raw: Mapping[str, Any], head_dim: int) -> Rope:
     return replace(rope, head_dim=read_rotary_dim({}, rope.scaling, 1.0, head_dim))
 
 
-def _gate_up(of: str) -> Tensors:
-    return Tensors("alternate", (f"{of}.gate_proj.weight", f"{of}.up_proj.weight"))
-
-
 FAMILY = Family(
     model_type="laguna",
     architecture="LagunaForCausalLM",
@@ -121,9 +113,9 @@ FAMILY = Family(
         roles.OUT_GATE: plain(f"{_LAYER}.self_attn.g_proj.weight"),
         roles.ROUTER: plain(f"{_MLP}.gate.weight"),
         roles.ROUTER_CHOICE: plain(f"{_MLP}.experts.e_score_correction_bias"),
-        roles.EXPERT_GATE_UP: _gate_up(_EXPERT),
+        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
-        roles.SHARED_GATE_UP: _gate_up(_SHARED),
+        roles.SHARED_GATE_UP: gate_up(_SHARED),
         roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
     },
     contract=replace(CONTRACT, masks=(Port("local_attention_mask", "sliding_attention_mask", ""),)),
@@ -136,7 +128,6 @@ FAMILY = Family(
         **TINY,
         "head_dim": 64,
         "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": False,
         "sliding_window": 10,
         "layer_types": ["full_attention", "sliding_attention"],
         "num_attention_heads_per_layer": [6, 4],

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp, ShortConv
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..common.errors import CompileError
 from ..contract import Port
 from ..family import Family, Tensors, plain
@@ -100,7 +99,6 @@ FAMILY = Family(
         Key("full_attn_idxs", "layers", absent=_all_layers, null=_all_layers),
         Key("layer_types", "names", absent=_types, null=_types),
     ),
-    window=no_window,
     layer=_layer,
     tensors={
         **TENSORS,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import BIASES, KEYS, TENSORS, TINY
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -21,15 +20,9 @@ FAMILY = Family(
     title="Llama",
     models="Llama 2, 3, 3.1, 3.2 (text), 3.3, DeepSeek-R1-Distill-Llama",
     has="`attention_bias` on q, k, v, o; `mlp_bias` on gate, up, down; Llama 3's RoPE",
-    keys=(
-        *KEYS,
-        Key("max_position_embeddings", absent=2048),
-        *BIASES,
-    ),
-    window=no_window,
+    keys=(*KEYS, Key("max_position_embeddings", absent=2048), *BIASES),
     layer=_layer,
     tensors=TENSORS,
-    contract=CONTRACT,
     gguf=Gguf(arch="llama", interleaved=True),
     tiny={
         **TINY,

@@ -7,22 +7,14 @@ from typing import Any
 
 from ..blocks import Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family
 from ..model_config import ModelConfig
+from .shared import latent
 from .shared.dense import hidden_per_head
-from .shared.latent import (
-    LATENT_CONTRACT,
-    LATENT_TENSORS,
-    LATENT_TINY,
-    latent_attention,
-    latent_keys,
-    latent_sizes,
-)
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    return latent_attention(config, in_pairs=False), Mlp()
+    return latent.attention(config, in_pairs=False), Mlp()
 
 
 def _all_layers(values: Mapping[str, Any]) -> float:
@@ -37,7 +29,7 @@ def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """As those of Granite: hidden states are divided by what multiplies the results of blocks."""
     residual = values["scale_depth"] / values["num_hidden_layers"] ** 0.5
     return {
-        **latent_sizes(values),
+        **latent.sizes(values),
         "embedding_scale": values["scale_emb"] / residual,
         "rms_norm_eps": values["rms_norm_eps"] / residual**2,
         "logit_scale": values["dim_model_base"] / values["hidden_size"],
@@ -52,7 +44,7 @@ FAMILY = Family(
     has="[latent attention](compile.md#latent-attention), which does not turn neighbours together; `scale_emb`, "
     "`scale_depth` and `dim_model_base`",
     keys=(
-        *latent_keys(256, 768, 64, 32),
+        *latent.keys(256, 768, 64, 32),
         Key("v_head_dim", absent=hidden_per_head, null=hidden_per_head),
         Key("rms_norm_eps", "number", absent=1e-5),
         Key("max_position_embeddings", absent=32768),
@@ -62,14 +54,13 @@ FAMILY = Family(
         Key("dim_model_base", absent=256, null=_hidden),
         Only("mlp_bias", False),
     ),
-    window=no_window,
     layer=_layer,
-    tensors=LATENT_TENSORS,
-    contract=LATENT_CONTRACT,
+    tensors=latent.TENSORS,
+    contract=latent.CONTRACT,
     folded=_folded,
     other_values=True,
     tiny={
-        **{key: value for key, value in LATENT_TINY.items() if key != "v_head_dim"},
+        **{key: value for key, value in latent.TINY.items() if key != "v_head_dim"},
         "hidden_size": 384,
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": True,

@@ -7,11 +7,10 @@ from typing import Any
 
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key, Only, size
-from ..common.config_rules import no_window
 from ..family import Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
+from .shared.dense import KEYS, TENSORS, TINY, hidden_per_head
 from .shared.gguf import SIGMOID_KEYS, by_sigmoids
 
 _MOE = "model.layers.{layer}.block_sparse_moe"
@@ -20,12 +19,6 @@ _EXPERT = f"{_MOE}.experts.{{expert}}"
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return Attention(wide_norm=True), Moe(order="sigmoid", normalise=True, shared_gate=False)
-
-
-def _experts(values: Mapping[str, Any]) -> Experts:
-    return Experts(
-        count=values["num_local_experts"], chosen=values["num_experts_per_tok"], inner=values["intermediate_size"]
-    )
 
 
 def _rotary(raw: Mapping[str, Any], head_dim: int) -> float:
@@ -54,7 +47,6 @@ FAMILY = Family(
         Only("qk_norm_type", "per_layer"),
         Only("shared_intermediate_size", 0),
     ),
-    window=no_window,
     layer=_layer,
     tensors={
         **TENSORS,
@@ -63,7 +55,6 @@ FAMILY = Family(
         roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.w1.weight", f"{_EXPERT}.w3.weight")),
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.w2.weight"),
     },
-    contract=CONTRACT,
     gguf=Gguf(
         arch="minimax-m2",
         names={
@@ -76,7 +67,7 @@ FAMILY = Family(
         also=SIGMOID_KEYS,
         derived=by_sigmoids,
     ),
-    experts=_experts,
+    experts=Experts.read,
     rotary=_rotary,
     rope_theta=5e6,
     tiny={
@@ -86,7 +77,6 @@ FAMILY = Family(
         "rms_norm_eps": 1e-6,
         "rope_theta": 5e6,
         "rotary_dim": 32,
-        "tie_word_embeddings": False,
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
     },

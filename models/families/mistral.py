@@ -10,7 +10,7 @@ from ..common.config_keys import Key, Only, size
 from ..common.config_rules import Windows
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
+from .shared.dense import KEYS, TENSORS, TINY, all_heads
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -37,14 +37,6 @@ FAMILY = Family(
     window=_window,
     layer=_layer,
     tensors=TENSORS,
-    contract=CONTRACT,
     gguf=Gguf(arch="llama", interleaved=True, windowed=True),
-    tiny={
-        **TINY,
-        "head_dim": 64,
-        "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": False,
-        "sliding_window": None,
-        "rope_theta": 1e6,
-    },
+    tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-5, "sliding_window": None, "rope_theta": 1e6},
 )

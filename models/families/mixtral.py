@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
 from ..family import Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
+from .shared.dense import KEYS, TENSORS, TINY, all_heads
 
 _MOE = "model.layers.{layer}.block_sparse_moe"
 _EXPERT = f"{_MOE}.experts.{{expert}}"
@@ -19,12 +16,6 @@ _EXPERT = f"{_MOE}.experts.{{expert}}"
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return Attention(window=config.windows[layer]), Moe(order="softmax_topk", normalise=True)
-
-
-def experts(values: Mapping[str, Any]) -> Experts:
-    return Experts(
-        count=values["num_local_experts"], chosen=values["num_experts_per_tok"], inner=values["intermediate_size"]
-    )
 
 
 FAMILY = Family(
@@ -50,7 +41,6 @@ FAMILY = Family(
         roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.w1.weight", f"{_EXPERT}.w3.weight")),
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.w2.weight"),
     },
-    contract=CONTRACT,
     gguf=Gguf(
         arch="llama",
         interleaved=True,
@@ -62,14 +52,7 @@ FAMILY = Family(
             "ffn_up_exps": "block_sparse_moe.experts.{expert}.w3",
         },
     ),
-    experts=experts,
+    experts=Experts.read,
     rope_theta=1e6,
-    tiny={
-        **TINY,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 1e6,
-        "tie_word_embeddings": False,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-    },
+    tiny={**TINY, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8, "num_experts_per_tok": 2},
 )

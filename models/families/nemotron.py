@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import BIASES, CONTRACT, KEYS, TINY
+from .shared.dense import BIASES, KEYS, TINY
 from .shared.gemma import with_norms_less_one
 from .shared.layer_norm import CENTRED_TENSORS, centred
 
@@ -33,12 +32,10 @@ FAMILY = Family(
         Only("hidden_act", "relu2"),
     ),
     spelled={"rms_norm_eps": "norm_eps"},
-    window=no_window,
     layer=_layer,
     tensors=with_norms_less_one(
         {**CENTRED_TENSORS, **tensors_of({(roles.UP, roles.UP_BIAS): "model.layers.{layer}.mlp.up_proj"})}
     ),
-    contract=CONTRACT,
     folded=centred,
     rotary=0.5,
     tiny={
@@ -47,7 +44,6 @@ FAMILY = Family(
         "norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "partial_rotary_factor": 0.5,
-        "tie_word_embeddings": False,
         "hidden_act": "relu2",
     },
 )

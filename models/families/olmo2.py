@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, NORMS_BEHIND, TENSORS, TINY
+from .shared.dense import KEYS, NORMS_BEHIND, TENSORS, TINY
 from .shared.gguf import GGUF_NORMS
 
 
@@ -37,18 +36,9 @@ FAMILY = Family(
         Key("max_position_embeddings", absent=2048),
         Key("attention_bias", "flag", absent=False),
     ),
-    window=no_window,
     layer=_layer,
     tensors={**TENSORS, **NORMS_BEHIND},
-    contract=CONTRACT,
     gguf=Gguf(arch="olmo2", names=GGUF_NORMS),
-    tiny={
-        **TINY,
-        "head_dim": 64,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 5e5,
-        "tie_word_embeddings": False,
-        "attention_bias": True,
-    },
+    tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "attention_bias": True},
     other_values=True,
 )

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import Experts, ModelConfig
 from . import qwen3_moe
-from .shared.dense import CONTRACT, KEYS, TINY
+from .shared.dense import KEYS, TINY
 from .shared.gguf import not_normalised
 
 
@@ -19,10 +15,6 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     bias = config.flags["attention_bias"]
     attention = Attention(wide_norm=True, qkv_bias=bias, out_bias=bias)
     return attention, Moe(order="softmax_topk", normalise=config.flags["norm_topk_prob"])
-
-
-def _experts(values: Mapping[str, Any]) -> Experts:
-    return Experts(count=values["num_experts"], chosen=values["num_experts_per_tok"], inner=values["intermediate_size"])
 
 
 FAMILY = Family(
@@ -42,18 +34,15 @@ FAMILY = Family(
         Key("norm_topk_prob", "flag", absent=False),
         Only("clip_qkv", None),
     ),
-    window=no_window,
     layer=_layer,
     tensors=qwen3_moe.FAMILY.tensors,
-    contract=CONTRACT,
     gguf=Gguf(arch="olmoe", derived=not_normalised),
-    experts=_experts,
+    experts=Experts.read,
     tiny={
         **TINY,
         "intermediate_size": 128,
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
         "num_experts": 8,
         "num_experts_per_tok": 2,
         "norm_topk_prob": False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import axes_in_blocks, no_window
+from ..common.config_rules import axes_in_blocks
 from ..family import Family
 from ..model_config import ModelConfig
 from ..towers.paddleocr import PADDLEOCR_VL
@@ -25,7 +25,6 @@ FAMILY = Family(
     models="PaddleOCR-VL 0.9B, 1.6",
     has="`use_bias` on all Linears; positions in time, height and width, `mrope_section` in blocks",
     keys=(*ernie4_5.KEYS, Key("use_bias", "flag", absent=False)),
-    window=no_window,
     layer=_layer,
     tensors=TENSORS,
     contract=CONTRACT,

@@ -7,11 +7,10 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family, plain, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import KEYS, TENSORS, TINY
 from .shared.layer_norm import centred, function_of, with_biases
 
 _LAYER = "model.layers.{layer}"
@@ -41,7 +40,6 @@ FAMILY = Family(
         Only("qk_layernorm", False),
     ),
     spelled={"rms_norm_eps": "layer_norm_eps"},
-    window=no_window,
     layer=_layer,
     tensors={
         **with_biases({**TENSORS, roles.FINAL_NORM: plain("model.final_layernorm.weight")}),
@@ -55,7 +53,6 @@ FAMILY = Family(
         ),
         roles.HEAD_BIAS: plain("lm_head.bias"),
     },
-    contract=CONTRACT,
     folded=_folded,
     rotary=0.5,
     tiny={
@@ -63,7 +60,6 @@ FAMILY = Family(
         "layer_norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "partial_rotary_factor": 0.5,
-        "tie_word_embeddings": False,
         "hidden_act": "gelu_new",
     },
     other_values=True,

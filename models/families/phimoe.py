@@ -11,7 +11,7 @@ from ..common.config_keys import Key, Only
 from ..common.errors import CompileError
 from ..common.rope import BY_MSCALE
 from ..family import plain
-from ..model_config import ModelConfig
+from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import mixtral
 from .shared.layer_norm import centred, with_biases
@@ -54,6 +54,6 @@ FAMILY = replace(
     rope_types={"longrope": BY_MSCALE},
     layer=_layer,
     folded=_folded,
-    experts=lambda values: mixtral.experts({**values, "num_experts_per_tok": 2}),
+    experts=lambda values: Experts.read({**values, "num_experts_per_tok": 2}),
     tiny={**_MIXTRAL.tiny, "attention_bias": True, "lm_head_bias": True},
 )

@@ -7,7 +7,7 @@ from ..common.config_keys import Key, Only
 from ..common.config_rules import window_of_some_layers
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import KEYS, TENSORS, TINY
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -20,15 +20,10 @@ FAMILY = Family(
     title="Qwen2 and Qwen2.5",
     models="Qwen2, Qwen2.5, DeepSeek-R1-Distill-Qwen",
     has="biases on q, k, v; `use_sliding_window` in the layers that `layer_types` or `max_window_layers` names; YaRN",
-    keys=(
-        *KEYS,
-        Key("max_position_embeddings", absent=32768),
-        Only("use_mrope", False),
-    ),
+    keys=(*KEYS, Key("max_position_embeddings", absent=32768), Only("use_mrope", False)),
     window=window_of_some_layers,
     layer=_layer,
     tensors=TENSORS,
-    contract=CONTRACT,
     gguf=Gguf(arch="qwen2"),
     tiny={
         **TINY,

@@ -16,11 +16,7 @@ FAMILY = Family(
     title="Qwen2.5-VL",
     models="Qwen2.5-VL 3B, 7B, 32B, 72B",
     has="as Qwen2.5; positions in time, height and width, `mrope_section` in blocks",
-    keys=(
-        *KEYS,
-        Key("rms_norm_eps", "number", absent=1e-5),
-        Key("max_position_embeddings", absent=32768),
-    ),
+    keys=(*KEYS, Key("rms_norm_eps", "number", absent=1e-5), Key("max_position_embeddings", absent=32768)),
     window=window_of_some_layers,
     layer=qwen2.FAMILY.layer,
     tensors=TENSORS,

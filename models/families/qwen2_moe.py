@@ -12,7 +12,7 @@ from ..family import Family, Gguf
 from ..model_config import Experts, ModelConfig
 from . import qwen3_moe
 from .qwen3_5_moe import SHARED_TENSORS
-from .shared.dense import CONTRACT, KEYS, TINY, all_heads
+from .shared.dense import KEYS, TINY, all_heads
 from .shared.gguf import not_normalised, shared_expert
 
 
@@ -50,7 +50,6 @@ FAMILY = Family(
     window=_window,
     layer=_layer,
     tensors={**qwen3_moe.FAMILY.tensors, **SHARED_TENSORS},
-    contract=CONTRACT,
     gguf=Gguf(
         arch="qwen2moe",
         names={"ffn_gate_inp_shexp": "mlp.shared_expert_gate", **shared_expert("mlp.shared_expert")},
@@ -62,7 +61,6 @@ FAMILY = Family(
         **TINY,
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
         "num_experts": 8,
         "num_experts_per_tok": 2,
         "moe_intermediate_size": 64,

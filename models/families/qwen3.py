@@ -7,7 +7,7 @@ from ..common.config_keys import Key
 from ..common.config_rules import window_of_some_layers
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
+from .shared.dense import KEYS, TENSORS, TINY, hidden_per_head
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -30,7 +30,6 @@ FAMILY = Family(
     window=window_of_some_layers,
     layer=_layer,
     tensors=TENSORS,
-    contract=CONTRACT,
     gguf=Gguf(arch="qwen3"),
-    tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False},
+    tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0},
 )

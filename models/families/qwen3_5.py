@@ -8,7 +8,7 @@ from typing import Any
 
 from ..blocks import Attention, Block, DeltaNet, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import Axes, axes_in_turns, no_window
+from ..common.config_rules import Axes, axes_in_turns
 from ..common.errors import CompileError
 from ..contract import Port
 from ..family import Family, Gguf, Tensors, plain
@@ -126,7 +126,6 @@ FAMILY = Family(
         Key("linear_value_head_dim", absent=128),
         Key("linear_conv_kernel_dim", absent=4),
     ),
-    window=no_window,
     layer=_layer,
     tensors={
         **TENSORS,
@@ -165,7 +164,6 @@ FAMILY = Family(
         **TINY,
         "num_hidden_layers": 4,
         "head_dim": 64,
-        "tie_word_embeddings": False,
         "linear_num_key_heads": 2,
         "linear_num_value_heads": 4,
         "linear_key_head_dim": 32,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..blocks import Block, Moe
 from ..common.config_keys import Key
-from ..family import Gguf, Tensors, plain
+from ..family import Gguf, gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import qwen3_5
@@ -22,17 +22,13 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return qwen3_5.mixer(config, layer), Moe(order="softmax_topk", normalise=True)
 
 
-def _gate_up(of: str) -> Tensors:
-    return Tensors("alternate", (f"{of}.gate_proj.weight", f"{of}.up_proj.weight"))
-
-
 def _inner(values: Mapping[str, Any]) -> int:
     """No layer is dense."""
     return int(values["hidden_size"])
 
 
 SHARED_TENSORS = {
-    roles.SHARED_GATE_UP: _gate_up(_SHARED),
+    roles.SHARED_GATE_UP: gate_up(_SHARED),
     roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
     roles.SHARED_GATE: plain(f"{_MLP}.shared_expert_gate.weight"),
 }
@@ -70,7 +66,7 @@ FAMILY = replace(
     tensors={
         **_DENSE.tensors,
         roles.ROUTER: plain(f"{_MLP}.gate.weight"),
-        roles.EXPERT_GATE_UP: _gate_up(_EXPERT),
+        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
         **SHARED_TENSORS,
     },

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_all_layers
-from ..family import Family, Gguf, Tensors, plain
+from ..family import Family, Gguf, gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import KEYS, TENSORS, TINY
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT = f"{_MLP}.experts.{{expert}}"
@@ -54,10 +54,9 @@ FAMILY = Family(
     tensors={
         **TENSORS,
         roles.ROUTER: plain(f"{_MLP}.gate.weight"),
-        roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.gate_proj.weight", f"{_EXPERT}.up_proj.weight")),
+        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
         roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
     },
-    contract=CONTRACT,
     gguf=Gguf(arch="qwen3moe"),
     experts=Experts.read,
     tiny={
@@ -65,7 +64,6 @@ FAMILY = Family(
         "head_dim": 64,
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
         "num_experts": 8,
         "num_experts_per_tok": 2,
         "moe_intermediate_size": 128,

@@ -36,10 +36,7 @@ FAMILY = replace(
     gguf=None,
     models="Qwen3-Omni 30B-A3B",
     has="as Qwen3-VL MoE; [more graphs](speech.md#qwen3-omni) for what it hears and says",
-    keys=(
-        *qwen3_moe.FAMILY.keys,
-        Key("norm_topk_prob", "flag", absent=True),
-    ),
+    keys=(*qwen3_moe.FAMILY.keys, Key("norm_topk_prob", "flag", absent=True)),
     rope_theta=1000000.0,
     nested="thinker_config.text_config",
     packed_experts="rows",

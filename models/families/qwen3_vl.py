@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ..blocks import Block, Deepstack
 from ..common.config_keys import Key
-from ..common.config_rules import axes_in_turns, no_window
+from ..common.config_rules import axes_in_turns
 from ..contract import Port
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
@@ -43,7 +43,6 @@ FAMILY = Family(
         Key("head_dim", absent=128, null=hidden_per_head),
         Key("max_position_embeddings", absent=128000),
     ),
-    window=no_window,
     layer=stacked(qwen3.FAMILY.layer),
     tensors=TENSORS,
     # Programs in C++ find both by their names, of which CONTRACT has other families' spelling.
@@ -59,9 +58,5 @@ FAMILY = Family(
     axes=axes_in_turns,
     nested="text_config",
     vision=QWEN3_VL,
-    tiny={
-        **TINY,
-        "tie_word_embeddings": False,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [12, 10, 10]},
-    },
+    tiny={**TINY, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [12, 10, 10]}},
 )

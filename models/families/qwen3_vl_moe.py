@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..common.config_keys import Only
-from ..common.config_rules import no_window
 from ..family import Gguf
 from . import qwen3_moe, qwen3_vl
 
@@ -25,7 +24,6 @@ FAMILY = replace(
         *(key for key in _DENSE.keys if key.name in ("head_dim", "max_position_embeddings")),
         Only("norm_topk_prob", True),
     ),
-    window=no_window,
     layer=qwen3_vl.stacked(_MOE.layer),
     tensors=_MOE.tensors,
     experts=_MOE.experts,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
+from .shared.dense import KEYS, TENSORS, TINY, hidden_per_head
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -30,10 +29,8 @@ FAMILY = Family(
         Key("attention_out_bias", "flag", absent=False),
         Key("mlp_bias", "flag", absent=False),
     ),
-    window=no_window,
     layer=_layer,
     tensors=TENSORS,
-    contract=CONTRACT,
     gguf=Gguf(arch="seed_oss", names={"post_attention_norm": "post_attention_layernorm"}),
-    tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e7, "tie_word_embeddings": False},
+    tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e7},
 )

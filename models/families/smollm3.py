@@ -11,7 +11,7 @@ from ..common.config_rules import Windows, sliding_layers, windows_in
 from ..common.errors import CompileError
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
-from .shared.dense import BIASES, CONTRACT, KEYS, TENSORS, TINY, all_heads
+from .shared.dense import BIASES, KEYS, TENSORS, TINY, all_heads
 
 
 def _rotated(values: Mapping[str, Any], layers: int) -> tuple[int, ...]:
@@ -60,7 +60,6 @@ FAMILY = Family(
     window=_window,
     layer=_layer,
     tensors=TENSORS,
-    contract=CONTRACT,
     gguf=Gguf(arch="smollm3", interleaved=True),
     rope_theta=2e6,
     tiny={

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.config_rules import no_window
 from ..family import Family
 from ..model_config import ModelConfig
-from .shared.dense import CONTRACT, KEYS, TINY
+from .shared.dense import KEYS, TINY
 from .shared.layer_norm import CENTRED_TENSORS, centred
 
 
@@ -33,10 +32,8 @@ FAMILY = Family(
         Only("qk_layernorm", False),
     ),
     spelled={"rms_norm_eps": "layer_norm_eps"},
-    window=no_window,
     layer=_layer,
     tensors=CENTRED_TENSORS,
-    contract=CONTRACT,
     folded=centred,
     rotary=0.25,
     tiny={
@@ -44,7 +41,6 @@ FAMILY = Family(
         "layer_norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "partial_rotary_factor": 0.25,
-        "tie_word_embeddings": False,
         "use_qkv_bias": True,
         "use_parallel_residual": True,
     },

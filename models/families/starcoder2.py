@@ -8,7 +8,7 @@ from ..common.config_rules import window_or_none
 from ..family import Family, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TINY, all_heads
+from .shared.dense import KEYS, TINY, all_heads
 from .shared.layer_norm import CENTRED_TENSORS, centred, function_of
 
 _MLP = "model.layers.{layer}.mlp"
@@ -43,7 +43,6 @@ FAMILY = Family(
         **CENTRED_TENSORS,
         **tensors_of({(roles.UP, roles.UP_BIAS): f"{_MLP}.c_fc", (roles.DOWN, roles.DOWN_BIAS): f"{_MLP}.c_proj"}),
     },
-    contract=CONTRACT,
     folded=centred,
     tiny={
         **TINY,

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from ..blocks import Block, Mlp
 from ..common.config_keys import Key
-from ..common.config_rules import no_window
 from ..family import Family
 from ..model_config import ModelConfig
-from .shared.latent import (
-    IN_PAIRS,
-    LATENT_CONTRACT,
-    LATENT_TENSORS,
-    LATENT_TINY,
-    latent_attention,
-    latent_keys,
-    latent_sizes,
-)
+from .shared import latent
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    return latent_attention(config, in_pairs=config.flags["rope_interleave"]), Mlp()
+    return latent.attention(config, in_pairs=config.flags["rope_interleave"]), Mlp()
 
 
 FAMILY = Family(
@@ -29,16 +20,15 @@ FAMILY = Family(
     models="Youtu-LLM-2B",
     has="[latent attention](compile.md#latent-attention) as DeepSeek-V3",
     keys=(
-        *latent_keys(),
+        *latent.keys(),
         Key("max_position_embeddings", absent=131072),
         Key("tie_word_embeddings", "flag", absent=True),
-        IN_PAIRS,
+        latent.IN_PAIRS,
     ),
-    window=no_window,
     layer=_layer,
-    tensors=LATENT_TENSORS,
-    contract=LATENT_CONTRACT,
-    folded=latent_sizes,
+    tensors=latent.TENSORS,
+    contract=latent.CONTRACT,
+    folded=latent.sizes,
     other_values=True,
-    tiny={**LATENT_TINY, "tie_word_embeddings": True},
+    tiny={**latent.TINY, "tie_word_embeddings": True},
 )

@@ -8,7 +8,7 @@ from typing import Any
 from ...blocks import Mlp, Moe
 from ...common.config_keys import Key, Only
 from ...common.errors import CompileError
-from ...family import Tensors, plain
+from ...family import Tensors, gate_up, plain
 from ...model_config import Experts, ModelConfig
 from ...weights import roles
 
@@ -17,11 +17,7 @@ _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_experts"
 
 
 def expert_keys(
-    count: int = 128,
-    chosen: int = 8,
-    inner: int = 1408,
-    scale: float = 1.0,
-    groups: tuple[int, int] = (1, 1),
+    count: int = 128, chosen: int = 8, inner: int = 1408, scale: float = 1.0, groups: tuple[int, int] = (1, 1)
 ) -> tuple[Key | Only, ...]:
     """Those of experts that are chosen by sigmoids, with these defaults."""
     return (
@@ -67,16 +63,12 @@ def experts_of(values: Mapping[str, Any]) -> Experts:
     return Experts(count=count, chosen=chosen, inner=inner, shared=inner * values["n_shared_experts"])
 
 
-def _gate_up(of: str) -> Tensors:
-    return Tensors("alternate", (f"{of}.gate_proj.weight", f"{of}.up_proj.weight"))
-
-
 EXPERT_TENSORS: Mapping[roles.Role, Tensors] = {
     roles.ROUTER: plain(f"{_MLP}.gate.weight"),
     roles.ROUTER_CHOICE: plain(f"{_MLP}.gate.e_score_correction_bias"),
-    roles.EXPERT_GATE_UP: _gate_up(_EXPERT),
+    roles.EXPERT_GATE_UP: gate_up(_EXPERT),
     roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
-    roles.SHARED_GATE_UP: _gate_up(_SHARED),
+    roles.SHARED_GATE_UP: gate_up(_SHARED),
     roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
 }
 

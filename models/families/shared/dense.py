@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...common.config_keys import Key, Only
-from ...contract import Contract, Port
-from ...family import Tensors, plain
+from ...contract import CONTRACT as CONTRACT
+from ...family import Tensors, gate_up, plain
 from ...weights import roles
 
 
@@ -49,10 +49,6 @@ def _qkv(what: str) -> Tensors:
     return Tensors("stack", tuple(f"{_ATTENTION}.{part}_proj.{what}" for part in "qkv"))
 
 
-def _gate_up(what: str) -> Tensors:
-    return Tensors("alternate", (f"{_MLP}.gate_proj.{what}", f"{_MLP}.up_proj.{what}"))
-
-
 TENSORS: Mapping[roles.Role, Tensors] = {
     roles.EMBEDDING: plain("model.embed_tokens.weight"),
     roles.ATTENTION_NORM: plain(f"{_LAYER}.input_layernorm.weight"),
@@ -63,12 +59,17 @@ TENSORS: Mapping[roles.Role, Tensors] = {
     roles.ATTENTION_OUT: plain(f"{_ATTENTION}.o_proj.weight"),
     roles.ATTENTION_OUT_BIAS: plain(f"{_ATTENTION}.o_proj.bias"),
     roles.MLP_NORM: plain(f"{_LAYER}.post_attention_layernorm.weight"),
-    roles.GATE_UP: _gate_up("weight"),
-    roles.GATE_UP_BIAS: _gate_up("bias"),
+    roles.GATE_UP: gate_up(_MLP),
+    roles.GATE_UP_BIAS: gate_up(_MLP, "bias"),
     roles.DOWN: plain(f"{_MLP}.down_proj.weight"),
     roles.DOWN_BIAS: plain(f"{_MLP}.down_proj.bias"),
     roles.FINAL_NORM: plain("model.norm.weight"),
     roles.HEAD: Tensors("tied", ("lm_head.weight",)),
+}
+
+# Of families whose heads of q and k turn in pairs of neighbours.
+QKV_IN_PAIRS: Mapping[roles.Role, Tensors] = {
+    role: replace(TENSORS[role], transform="in_pairs") for role in (roles.QKV, roles.QKV_BIAS)
 }
 
 # Of families whose norms are behind attention and MLP, and none before.
@@ -90,21 +91,6 @@ def tensors_below(
     return {**tensors, **{role: plain(prefix + name) for role, name in ends.items()}}
 
 
-# Names and order of the vendor's exports.
-CONTRACT = Contract(
-    shared=(Port("embeddings", "input_1", "inputs_embeds"),),
-    per_slot=(
-        Port("valid_length", "valid_length", "past_seq_length"),
-        Port("current_length", "current_length", "current_input_length"),
-    ),
-    positions=Port("position_ids", "position_ids", ""),
-    per_layer=(
-        Port("k_cache", "model_layers_{layer}_self_attn_kcache_input", "past_key_cache_{layer}"),
-        Port("v_cache", "model_layers_{layer}_self_attn_vcache_input", "past_value_cache_{layer}"),
-    ),
-    output="logits",
-)
-
 # As small as it gets with grouped heads and widths that are no powers of two.
 TINY: Mapping[str, Any] = {
     "hidden_size": 192,
@@ -115,4 +101,5 @@ TINY: Mapping[str, Any] = {
     "vocab_size": 331,
     "max_position_embeddings": 4096,
     "hidden_act": "silu",
+    "tie_word_embeddings": False,
 }

@@ -13,18 +13,18 @@ from ...common.rope import score_growth
 from ...family import Tensors, plain
 from ...model_config import ModelConfig
 from ...weights import roles
-from .dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
+from . import dense
 
 _ATTENTION = "model.layers.{layer}.self_attn"
 
 
-def latent_keys(
+def keys(
     latent: int = 512, query_latent: int = 1536, unturned: int = 128, turns: int = 64, values: int = 128
 ) -> tuple[Key | Only, ...]:
     """Those of dense decoders, and the sizes of a head, with these defaults; a file may say null for a direct q."""
     return (
-        *KEYS,
-        Key("num_key_value_heads", absent=all_heads, null=all_heads),
+        *dense.KEYS,
+        Key("num_key_value_heads", absent=dense.all_heads, null=dense.all_heads),
         Key("kv_lora_rank", absent=latent),
         Key("q_lora_rank", "count", absent=query_latent, null=0),
         Key("qk_nope_head_dim", absent=unturned),
@@ -37,7 +37,7 @@ def latent_keys(
 IN_PAIRS = Key("rope_interleave", "flag", absent=True, null=False)
 
 
-def latent_sizes(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def sizes(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """A head's elements that turn are all that tables and `ModelConfig` know of its size, whatever `head_dim` is."""
     heads, kv_heads, turns = values["num_attention_heads"], values["num_key_value_heads"], values["qk_rope_head_dim"]
     if kv_heads != heads:
@@ -47,7 +47,7 @@ def latent_sizes(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"head_dim": turns, "rotary_dim": turns}
 
 
-def latent_attention(config: ModelConfig, *, in_pairs: bool) -> LatentAttention:
+def attention(config: ModelConfig, *, in_pairs: bool) -> LatentAttention:
     """Returns the block of a layer."""
     flags = config.flags
     size = flags["qk_nope_head_dim"] + flags["qk_rope_head_dim"]
@@ -62,8 +62,8 @@ def latent_attention(config: ModelConfig, *, in_pairs: bool) -> LatentAttention:
     )
 
 
-LATENT_TENSORS: Mapping[roles.Role, Tensors] = {
-    **TENSORS,
+TENSORS: Mapping[roles.Role, Tensors] = {
+    **dense.TENSORS,
     roles.QUERY_LATENT: plain(f"{_ATTENTION}.q_a_proj.weight"),
     roles.QUERY_LATENT_BIAS: plain(f"{_ATTENTION}.q_a_proj.bias"),
     roles.QUERY_LATENT_NORM: plain(f"{_ATTENTION}.q_a_layernorm.weight"),
@@ -78,11 +78,11 @@ LATENT_TENSORS: Mapping[roles.Role, Tensors] = {
 
 
 # One cache for each layer, with the names that others have for their keys.
-LATENT_CONTRACT = replace(CONTRACT, per_layer=(replace(CONTRACT.per_layer[0], role="latent_cache"),))
+CONTRACT = replace(dense.CONTRACT, per_layer=(replace(dense.CONTRACT.per_layer[0], role="latent_cache"),))
 
-LATENT_TINY: Mapping[str, Any] = {
-    **TINY,
-    "num_key_value_heads": TINY["num_attention_heads"],
+TINY: Mapping[str, Any] = {
+    **dense.TINY,
+    "num_key_value_heads": dense.TINY["num_attention_heads"],
     "kv_lora_rank": 128,
     "q_lora_rank": 64,
     "qk_nope_head_dim": 64,
