@@ -29,10 +29,10 @@ class Tensors:
         transform: `plain` is one tensor; `row` is a vector that is a matrix of one row; `stack` puts tensors one under
             the other; `alternate` takes two, or the halves of one, in turns of 16 rows, each padded with zeros to a
             multiple of 16; `by_heads` stacks tensors of which the first has several parts head by head, such as a
-            head's rows and then those of its gate; `in_pairs` stacks those of q, k and v, where heads of q and k turn
-            in pairs of neighbours; `keys_of_heads` and `values_of_heads` are a matrix for each head, of a tensor with
-            rows for the keys of a head and then for its values, those of keys transposed; `tied` is the embedding where
-            the config ties the two, and otherwise the tensor named.
+            head's rows and then those of its gate; `in_pairs` stacks those of q, k and v, or takes the one of all
+            three, where heads of q and k turn in pairs of neighbours; `keys_of_heads` and `values_of_heads` are a
+            matrix for each head, of a tensor with rows for the keys of a head and then for its values, those of keys
+            transposed; `tied` is the embedding where the config ties the two, and otherwise the tensor named.
         names: Of the tensors; `{layer}` stands for the layer's number, `{expert}` for the expert's.
         offset: Added to a vector.
         function: Of the numbers of a vector, before that.
@@ -129,7 +129,7 @@ class Family:
         folded: Reads constants of `ModelConfig` that are no keys themselves from the values of `keys`.
         gguf: Its form in GGUF files; None: it is not read from them.
         rope_scaling: What `rope_parameters` is in a config without it.
-        rope_theta: Its theta in a config that does not say.
+        rope_theta: Its theta in a config that does not say, or what reads it from one.
         rope_types: What its files call a type of RoPE -> the type.
         axes: Reads from the parameters of RoPE which of the three positions of a token turns each of the `half`
             frequencies, 0 to 2; None for a family whose tokens have one position.
@@ -170,7 +170,7 @@ class Family:
     spelled: Mapping[str, str] = field(default_factory=dict)
     gguf: Gguf | None = None
     rope_scaling: Mapping[str, Any] = field(default_factory=dict)
-    rope_theta: float = 10000.0
+    rope_theta: float | Callable[[Mapping[str, Any]], float] = 10000.0
     rope_types: Mapping[str, str] = field(default_factory=dict)
     axes: Callable[[Mapping[str, Any], int], Axes] | None = None
     nested: str = ""
@@ -234,7 +234,8 @@ class Family:
             "num_kv_heads": values.pop("num_key_value_heads"),
         }
         partial, head_dim = self.rotary is not None, values["head_dim"]
-        theta, scaling = read_rope(raw, values["max_position_embeddings"], self.rope_scaling, self.rope_theta, partial)
+        theta = self.rope_theta(raw) if callable(self.rope_theta) else self.rope_theta
+        theta, scaling = read_rope(raw, values["max_position_embeddings"], self.rope_scaling, theta, partial)
         usual = self.rotary(raw, head_dim) if callable(self.rotary) else self.rotary or 1.0
         rotary_dim = read_rotary_dim(raw, scaling, usual, head_dim) if partial else head_dim
         scaling["rope_type"] = self.rope_types.get(scaling["rope_type"], scaling["rope_type"])

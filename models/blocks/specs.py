@@ -72,11 +72,12 @@ def specs_of(
 def _vector_spec(
     weight: Weight, source: Tensors, layer: int | None, names: tuple[str, ...], merge: Merge
 ) -> VectorSpec:
+    whole = source.transform in ("plain", "row", "by_heads") or (merge == "in_pairs" and len(source.names) == 1)
     return VectorSpec(
         role=weight.role,
         layer=layer,
         tensors=names,
-        lengths=(sum(weight.outputs),) if source.transform in ("plain", "row", "by_heads") else weight.outputs,
+        lengths=(sum(weight.outputs),) if whole else weight.outputs,
         merge=merge,
         sections=weight.sections or weight.outputs,
         experts=weight.experts,

@@ -9,6 +9,7 @@ from ..blocks import Block, Mlp
 from ..common.config_keys import Key, Only
 from ..family import Family
 from ..model_config import ModelConfig
+from .minicpm import TINY_FACTORS, factors, folded
 from .shared import latent
 from .shared.dense import hidden_per_head
 
@@ -17,23 +18,8 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return latent.attention(config, in_pairs=False), Mlp()
 
 
-def _all_layers(values: Mapping[str, Any]) -> float:
-    return float(values["num_hidden_layers"] ** 0.5)
-
-
-def _hidden(values: Mapping[str, Any]) -> int:
-    return int(values["hidden_size"])
-
-
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """As those of Granite: hidden states are divided by what multiplies the results of blocks."""
-    residual = values["scale_depth"] / values["num_hidden_layers"] ** 0.5
-    return {
-        **latent.sizes(values),
-        "embedding_scale": values["scale_emb"] / residual,
-        "rms_norm_eps": values["rms_norm_eps"] / residual**2,
-        "logit_scale": values["dim_model_base"] / values["hidden_size"],
-    }
+    return {**latent.sizes(values), **folded(values)}
 
 
 FAMILY = Family(
@@ -49,9 +35,7 @@ FAMILY = Family(
         Key("rms_norm_eps", "number", absent=1e-5),
         Key("max_position_embeddings", absent=32768),
         Key("tie_word_embeddings", "flag", absent=True),
-        Key("scale_emb", "number", absent=12),
-        Key("scale_depth", "number", absent=1.4, null=_all_layers),
-        Key("dim_model_base", absent=256, null=_hidden),
+        *factors(12, 1.4, 256),
         Only("mlp_bias", False),
     ),
     layer=_layer,
@@ -64,8 +48,6 @@ FAMILY = Family(
         "hidden_size": 384,
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": True,
-        "scale_emb": 12,
-        "scale_depth": 1.4,
-        "dim_model_base": 96,
+        **TINY_FACTORS,
     },
 )

@@ -31,6 +31,9 @@ def merged(spec: LinearSpec, parts: Sequence[Matrix]) -> Matrix:
         first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
         return Alternating(first, second)
     if spec.merge == "in_pairs":
+        if len(parts) == 1:
+            behind = zip(spec.sections, itertools.accumulate(spec.sections), strict=True)
+            parts = [Rows(parts[0], end - rows, end) for rows, end in behind]
         parts = [*(PairsApart(part, *spec.turned) for part in parts[:-1]), parts[-1]]
     if spec.merge == "by_heads":
         packed, *others = parts

@@ -44,8 +44,9 @@ class LinearSpec:
         merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros;
             of one tensor, its halves. `by_heads` stacks them too, but the first has several parts head by head: the
             first part of all heads comes first, then the other tensors, then the other parts. `in_pairs` stacks them
-            too; heads of all but the last turn in pairs of neighbours, which kernels want apart. `keys_of_heads` and
-            `values_of_heads` are a part of the rows of one tensor, that of each head, the former transposed.
+            too, or parts the one in `sections`; heads of all but the last turn in pairs of neighbours, which kernels
+            want apart. `keys_of_heads` and `values_of_heads` are a part of the rows of one tensor, that of each head,
+            the former transposed.
         sections: Rows of what devices share out by heads, side by side.
         head_parts: For `by_heads` and matrices of heads: rows of each part of a head.
         pairs: For `by_heads`: the last part of a head turns in pairs of neighbours.
@@ -184,7 +185,7 @@ class CheckpointTensors:
         parts = [FUNCTIONS[spec.function](self._checkpoint.read(name)).reshape(-1) for name in spec.tensors]
         if spec.taps is not None:
             return np.ascontiguousarray(np.concatenate(parts).reshape(-1, spec.taps).T)
-        parts = in_order(parts, spec.merge, spec.turned, spec.head_parts, spec.pairs)
+        parts = in_order(parts, spec.merge, spec.turned, spec.head_parts, spec.sections, spec.pairs)
         each = len(spec.lengths)
         vectors = [merged_vector(parts[at : at + each], spec.merge, spec.multiple) for at in range(0, len(parts), each)]
         return (np.stack(vectors).reshape(spec.shape) + np.float32(spec.offset)) * np.float32(spec.scale)

@@ -43,12 +43,19 @@ def merged_vector(parts: Sequence[Vector], merge: Merge, multiple: int) -> Vecto
 
 
 def in_order(
-    parts: Sequence[Vector], merge: Merge, turned: tuple[int, int], head_parts: Sequence[int], pairs: bool = False
+    parts: Sequence[Vector],
+    merge: Merge,
+    turned: tuple[int, int],
+    head_parts: Sequence[int],
+    sections: Sequence[int],
+    pairs: bool = False,
 ) -> list[Vector]:
     """Returns tensors whose elements are in the order of the rows of a matrix that is merged so."""
     if merge == "in_pairs":
-        order = pairs_apart(*turned)
-        return [*(part.reshape(-1, len(order))[:, order].reshape(-1) for part in parts[:-1]), parts[-1]]
+        order, whole = pairs_apart(*turned), len(parts) == 1
+        *turning, last = np.split(parts[0], np.cumsum(sections)[:-1]) if whole else parts
+        ordered = [*(part.reshape(-1, len(order))[:, order].reshape(-1) for part in turning), last]
+        return [np.concatenate(ordered)] if whole else ordered
     if merge == "by_heads":
         heads = parts[0].reshape(-1, sum(head_parts))
         by_part = np.split(heads, np.cumsum(head_parts)[:-1], axis=1)

@@ -1,8 +1,11 @@
 """transformers in float32 as the oracle of graphs: random models, their logits, and how close ours must be."""
 
+import functools
+
 import numpy as np
 import pytest
 from llm_packages import LoadedPackage, compile_package
+from twins import TWINS, spelled_alike
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
 transformers = pytest.importorskip("transformers", reason="the oracle needs transformers")
@@ -18,10 +21,17 @@ def logit_bound(config) -> float:
 def random_model(shape: dict, family: str = "qwen3"):
     torch.manual_seed(5)
     fixed = {"max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "initializer_range": 0.05, "eos_token_id": None}
-    config = transformers.AutoConfig.for_model(family, **fixed | shape)
+    twin = TWINS.get(family)
+    if twin is not None:
+        fixed |= spelled_alike(family, shape)
+        config = transformers.AutoConfig.for_model(twin.family, **fixed | twin.keys(fixed))
+    else:
+        config = transformers.AutoConfig.for_model(family, **fixed | shape)
     eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
     model = transformers.AutoModelForCausalLM.from_config(config, **eager).float().eval()
     random_weights(model)
+    if twin is not None:
+        model.save_pretrained = functools.partial(twin.save, model, family, fixed)
     return model
 
 

@@ -21,6 +21,7 @@ ARCH = {
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3": "gemma3",
+    "glm": "chatglm",
     "glm4": "glm4",
     "glm4_moe": "glm4moe",
     "gpt_oss": "gpt-oss",

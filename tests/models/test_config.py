@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from twins import TWINS
 
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.common.profiles import profile_for
@@ -182,7 +183,7 @@ def test_older_files_of_olmo3_scale_rope_where_there_is_no_window() -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "family", [name for name, family in FAMILIES.items() if not family.nested and name != "minicpmv"]
+    "family", [name for name, family in FAMILIES.items() if not family.nested and name not in ("minicpmv", *TWINS)]
 )
 def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> None:
     """A file with no key but the sizes and `changes` shows the defaults."""
@@ -199,6 +200,9 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         raw |= {"layer_types": kinds, "block_auto_adjust_ff_dim": False, "norm_eps": raw.get("rms_norm_eps", 1e-5)}
         raw |= {"rms_norm_eps": raw["norm_eps"], "block_ff_dim": raw["intermediate_size"]}
         raw["full_attn_idxs"] = [0]
+    if family == "granitemoehybrid":
+        raw |= {"layer_types": ["full_attention"] * raw["num_hidden_layers"], "num_local_experts": 0}
+        raw["shared_intermediate_size"] = raw["intermediate_size"]
     if family == "minicpm3":  # which changes the epsilon
         raw["scale_depth"] = None
     if family == "internlm3":  # transformers takes one value for both
@@ -224,7 +228,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     for flag, value in got.flags.items():
         if flag == "block_ff_dim":  # which is the intermediate size there
             continue
-        none = 1 if flag in ("n_group", "topk_group") else None  # one group is none
+        none = {"n_group": 1, "topk_group": 1, "position_embedding_type": "nope"}.get(flag)  # one group is none
         theirs = getattr(want, flag)
         assert value == (none if theirs is None else theirs), flag
     assert got.head_dim == (getattr(want, "head_dim", None) or want.hidden_size // want.num_attention_heads)
