@@ -186,6 +186,8 @@ def test_what_has_no_fixed_int32_is_the_nearest():
 REFUSED = {
     "with numbers": ([("Mul", ["n", "half"], ["y"], {})], "operands of integers and of floating point numbers"),
     "of a function": ([("Exp", ["n"], ["y"], {})], "holds integers; Exp takes floating point numbers only"),
+    "of a product": ([("MatMul", ["n", "n"], ["y"], {})], "holds integers; MatMul takes floating point numbers only"),
+    "of a matrix": ([("MatMul", ["n", "m"], ["y"], {})], "holds integers; MatMul takes floating point numbers only"),
     "by 0": ([("Div", ["n", "c"], ["y"], {})], "a division by 0"),
     "a rest of 0": ([("Mod", ["n", "c"], ["y"], {})], "a division by 0"),
     "a computed power": (
@@ -198,7 +200,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_meaning_is_refused_by_name(name, of_integers):
     nodes, message = REFUSED[name]
-    model = of_integers(nodes, {"n": (4,)}, ["y"], {"c": np.array([3, 0, 1, 1]), "half": np.float32(0.5)})
+    constants = {"c": np.array([3, 0, 1, 1]), "half": np.float32(0.5), "m": np.ones((4, 2), np.int64)}
+    model = of_integers(nodes, {"n": (4,)}, ["y"], constants)
     with pytest.raises(TcimError, match=f"'n0'.*{message}"):
         onnx_bytes(model, "float16")
 

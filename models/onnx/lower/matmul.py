@@ -51,7 +51,7 @@ def matmul(call: Call) -> Tensor:
     if call.node.op == "MatMulBias":
         a, bias = call.as_tensor(a), call.constant(2, "the bias")
     if isinstance(a, Tensor) and not isinstance(b, Tensor) and b.ndim == 2 and a.shape and a.shape[-1] == b.shape[0]:
-        return linear(call, a, np.ascontiguousarray(np.asarray(b).T), bias)
+        return linear(call, call.as_floats(a, "operand 0"), np.ascontiguousarray(np.asarray(b).T), bias)
     return product(call, a, b)
 
 
@@ -63,8 +63,8 @@ def product(call: Call, a: Operand, b: Operand) -> Tensor:
     if left[-1] != right[-2]:
         raise call.node.unsupported(f"operands {list(a.shape)} and {list(b.shape)} do not fit each other")
     lead = np.broadcast_shapes(left[:-2], right[:-2])
-    first = call.reshape(call.as_tensor(a), _ranked(left, len(lead)))
-    second = call.reshape(call.as_tensor(b), _ranked(right, len(lead)))
+    first = call.reshape(call.as_floats(a), _ranked(left, len(lead)))
+    second = call.reshape(call.as_floats(b), _ranked(right, len(lead)))
     y = call.op("MatMul", [first, second], (*lead, left[-2], right[-1]))
     shape = (*lead, *(left[-2:-1] if len(a.shape) > 1 else ()), *(right[-1:] if len(b.shape) > 1 else ()))
     return call.reshape(y, shape)
