@@ -13,8 +13,7 @@ import tcim_lite.runtime as rt
 from tcim_lite.cli import main
 from tcim_lite.errors import ArgumentError
 from tcim_lite.llm import cache_names, lanes_of, load_pair
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.families import FAMILIES, read_config
+from tcim_lite.models.families import FAMILIES
 from tcim_lite.models.weights.matrix import PairsApart
 
 SIZES = {"prefill_length": 16, "context_length": 64}
@@ -119,19 +118,6 @@ def test_pairs_are_put_apart_in_any_rows(window):
     np.testing.assert_array_equal(
         PairsApart(Numbers(), 8, 6).read(start, stop), Numbers().read(0, 24)[order][start:stop]
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"partial_rotary_factor": 0.5}, r"mrope_section=\[8, 8, 8\] must add up to 16"),
-        ({"partial_rotary_factor": 2.0}, "partial_rotary_factor=2.0 turns 128 of 64 elements"),
-    ],
-)
-def test_sections_that_cannot_be_are_refused(changes, message):
-    config = FAMILIES["glm_ocr"].tiny_config
-    with pytest.raises(CompileError, match=message):
-        read_config({**config, "rope_parameters": {**config["rope_parameters"], **changes}})
 
 
 def test_the_vision_graph_is_called_as_the_vendors_unless_asked(tmp_path):

@@ -11,7 +11,7 @@ from llm_packages import compile_package
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
 from tcim_lite.hmm import read
-from tcim_lite.models.common.errors import CompileError, CompileWarning
+from tcim_lite.models.common.errors import CompileWarning
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES
 
@@ -102,20 +102,6 @@ def test_graphs_return_what_a_layer_would_read(tmp_path, family, number):
     assert_close(fed(decode, rows[11:12], 11)[0, 0], want[11], bound, "decode")
 
 
-def test_which_hidden_states_there_are(tmp_path):
-    config = FAMILIES["qwen3"].tiny_config
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    options = {**SIZES, "checkpoint": tmp_path, "output": tmp_path / "out", "random_weights": True}
-    with pytest.raises(CompileError, match=r"--hidden-states must be -1, .*got 0"):
-        CompileOptions(**{**options, "hidden_states": 0})
-    layers = config["num_hidden_layers"]
-    with pytest.raises(CompileError, match=f"has {layers} layers, .*give -{layers} or more"):
-        compile_checkpoint(CompileOptions(**{**options, "hidden_states": -layers - 1}))
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["gemma3"].tiny_config))
-    with pytest.raises(CompileError, match=r"keep hidden states at .* give -1"):
-        compile_checkpoint(CompileOptions(**{**options, "hidden_states": -2}))
-
-
 def test_the_command_takes_a_number_or_none(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen2"].tiny_config))
     for given, kept in (([], None), (["--hidden-states"], True), (["--hidden-states", "-2"], -2)):
@@ -174,6 +160,3 @@ def test_programs_that_need_logits_say_so(tmp_path, capsys):
     assert main(["dump", str(package.folder), "-o", str(tmp_path / "dump"), "--tokens", "1,2,3"]) == 2
     assert "error: the graphs of qwen2" in capsys.readouterr().err
     assert json.loads(read(package.decode_path).custom_msg)["hidden_states"] is True
-    for other in ({"argmax": True}, {"mtp": True}, {"draft_layers": 1}):
-        with pytest.raises(CompileError, match="--hidden-states with --argmax, --mtp, --draft"):
-            CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", hidden_states=-1, **other)

@@ -10,7 +10,6 @@ from test_equivalence import bits, prompt
 import tcim_lite.runtime as rt
 from tcim_lite.llm import Generator, attention_mask, load_pair, mask_names, run_graph, takes_masks
 from tcim_lite.llm.engine.slots import Slots
-from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.families import FAMILIES
 
 SIZES = {"prefill_length": 16, "context_length": 64}
@@ -220,14 +219,6 @@ def test_masks_that_do_not_fit_are_refused(masked):
         module.set_input("global_attention_mask", np.zeros((1, 1, 1, 63), np.float16))
     with pytest.raises(rt.TcimError, match="local_attention_mask"):
         module.set_input("local_attention_mask", np.zeros((1, 1, 1, 16), np.complex64))
-
-
-def test_families_without_masks_refuse_them(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3"].tiny_config))
-    with pytest.raises(CompileError, match="--masks: the vendor's graphs of Qwen3 dense have no mask inputs"):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, masks=True, **SIZES)
-    with pytest.raises(CompileError, match="--position-ids and --masks"):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, masks=True, position_ids=True, **SIZES)
 
 
 def test_a_package_without_masks_takes_none(plain):

@@ -21,20 +21,6 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES
 
 
-@pytest.mark.parametrize(
-    ("family", "options", "message"),
-    [
-        ("qwen3", {"mtp": True}, "--mtp: Qwen3 .* has no layer of multi-token prediction"),
-        ("qwen3_5", {"mtp": True, "draft_layers": 1}, "the MTP layer is the draft"),
-        ("qwen3_5", {"mtp": True, "verify_length": 100}, "--verify-length 100 is greater"),
-    ],
-)
-def test_what_is_refused(tmp_path, family, options, message):
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config))
-    with pytest.raises(CompileError, match=message):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, **SIZES, **options)
-
-
 def test_a_checkpoint_without_the_layer_is_refused(tmp_path):
     random_model(tmp_path / "hf", {})
     with pytest.raises(CompileError, match="mtp"):

@@ -1,17 +1,13 @@
 """Pipeline stages one after the other give what one module gives, bit for bit."""
 
-import json
-
 import numpy as np
 import pytest
 from engine_tools import run
-from llm_packages import HYBRIDS, MODELS, LoadedPackage, compile_package
+from llm_packages import HYBRIDS, MODELS, LoadedPackage
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Masks, Package, lanes_of, share_carried
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.families import FAMILIES
 
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 NEXT = [5, 6, 7]
@@ -138,12 +134,6 @@ def test_the_engine_runs_stages_with_states(tiny_package, monkeypatch, strict_mo
             engine.add(prompt, SamplingParams(max_tokens=6), request_id=str(index))
         answers.append(run(engine)[0])
     assert answers[0] == answers[1]
-
-
-def test_a_stage_needs_a_cache(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3_5"].tiny_config))
-    with pytest.raises(CompileError, match="--pipeline 2: stage 0, layers 0 to 1, would have linear attention"):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, pipeline=2)
 
 
 def test_hidden_rows_of_padding_are_zeros(tiny_package):

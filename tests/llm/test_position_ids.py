@@ -14,8 +14,6 @@ from two_devices import check_two_devices
 
 import tcim_lite.runtime as rt
 from tcim_lite.llm import cache_names, load_pair, run_graph, takes_positions
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.compiler import CompileOptions
 
 SIZES = {"prefill_length": 16, "context_length": 64}
 TOKENS = np.random.default_rng(3).integers(0, 331, 64).tolist()
@@ -189,11 +187,6 @@ def test_verify_pipeline_devices_and_draft_take_them_too(tiny_package):
 def test_several_devices_give_the_same_bits(tiny_package, monkeypatch):
     package = tiny_package(position_ids=True, ndevice=2, **SIZES)
     check_two_devices(package, monkeypatch)
-
-
-def test_batches_are_refused(tmp_path):
-    with pytest.raises(CompileError, match="--position-ids with --batch 2"):
-        CompileOptions(checkpoint=tmp_path, output=tmp_path, position_ids=True, batch=2)
 
 
 def test_the_package_says_that_it_has_them(tiny_package):

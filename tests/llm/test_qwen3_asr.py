@@ -9,15 +9,13 @@ import pytest
 from llm_packages import LoadedPackage, compile_package
 
 import tcim_lite.runtime as rt
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
 from oracle import assert_close, random_weights
-from sound_models import QWEN_NAMES, check_language_model, check_refused, rename_tensors
+from sound_models import QWEN_NAMES, check_language_model, check_missing_layer, rename_tensors
 
 AUDIO = {
     "num_mel_bins": 20,
@@ -114,26 +112,8 @@ def test_the_language_model_is_that_of_transformers(model, folder, tmp_path):
     check_language_model(model, loaded)
 
 
-@pytest.mark.parametrize(
-    ("changes", "options", "message"),
-    [
-        ({"activation_function": "relu"}, {}, "activation_function='relu' is not supported; the encoder of Qwen3-ASR"),
-        ({"output_dim": 96}, {}, "output_dim=96, but the language model's hidden_size is 128"),
-        ({"n_window_infer": 250}, {}, "n_window_infer=250 is not a multiple of a chunk of 100"),
-        ({"encoder_attention_heads": 3}, {}, "d_model=128 must be even and a multiple of encoder_attention_heads=3"),
-        ({"encoder_layers": 3}, {}, "audio_tower.layers.2.self_attn_layer_norm.weight"),
-        ({}, {"audio_frames": 250}, "--audio-frames 250 is not a multiple of 100"),
-    ],
-)
-def test_encoders_that_do_not_fit_are_refused(folder, tmp_path, changes, options, message):
-    check_refused(folder, tmp_path, changes, {**SIZES, **options}, message)
-
-
-def test_other_models_have_no_frames(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", **TEXT}))
-    options = {**SIZES, "random_weights": True}
-    with pytest.raises(CompileError, match="--audio-frames is for Gemma 4, GLM-ASR and Qwen3-ASR"):
-        compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **options))
+def test_a_layer_that_the_checkpoint_has_not_is_named(folder, tmp_path):
+    check_missing_layer(folder, tmp_path, {"encoder_layers": 3}, "audio_tower.layers.2.self_attn_layer_norm.weight")
 
 
 def ports(module) -> list[tuple[str, tuple[int, ...], str]]:

@@ -14,7 +14,6 @@ from tcim_lite.cli import main
 from tcim_lite.diff.folder import Dump
 from tcim_lite.llm import Sampler, lanes_of
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
-from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.families import FAMILIES, read_config
 
 TYPES = ["full_attention", "conv", "conv", "full_attention", "conv"]
@@ -114,40 +113,6 @@ def test_engine_answers_as_the_generator_does(package):
     for index, prompt in enumerate(prompts):
         alone.cached_tokens = []
         assert list(alone.generate(prompt, Sampler(), 6, ())) == answers[str(index)]
-
-
-@pytest.mark.parametrize(
-    ("family", "options", "message"),
-    [
-        ("lfm2", {"verify_length": 4}, "--verify-length 4: LFM2 has layers with linear attention or convolutions"),
-        ("lfm2", {"split_conv": True}, "--split-conv: states of LFM2 are columns of one convolution"),
-        ("lfm2", {"recurrent_in_place": True}, "--recurrent-in-place: states of LFM2"),
-        ("lfm2_moe", {"pipeline": 4}, "--pipeline 4: stage 0, layers 0 to 0, would have linear attention or conv"),
-        ("lfm2", {"mtp": True}, "--mtp: LFM2 has no layer of multi-token prediction"),
-    ],
-)
-def test_what_graphs_of_convolutions_do_not_have_is_refused(tmp_path, family, options, message):
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config))
-    with pytest.raises(CompileError, match=message):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, **options)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"layer_types": ["conv"] * 4},
-            "must name 4 layers conv or full_attention, one of them the latter",
-        ),
-        ({"layer_types": ["conv", "full_attention"]}, "layer_types must name 4 layers"),
-        ({"layer_types": ["linear_attention"] * 4}, "layer_types must name 4 layers"),
-        ({"conv_L_cache": 0}, "conv_L_cache must be a positive integer, got 0"),
-        ({"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1e-9}, "leaves no intermediate size"),
-    ],
-)
-def test_configs_that_are_refused(change, message):
-    with pytest.raises(CompileError, match=message):
-        read_config({**FAMILIES["lfm2"].tiny_config, **change})
 
 
 def test_files_have_other_names_for_some_keys():

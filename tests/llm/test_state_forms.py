@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from llm_packages import LoadedPackage, compile_package
@@ -19,8 +17,6 @@ from tcim_lite import layers
 from tcim_lite.cli import main
 from tcim_lite.llm import Package, Sampler, lanes_of
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.families import FAMILIES
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -105,10 +101,3 @@ def test_engine_answers_in_every_form(forms, form, strict_mode):
             engine.add(prompt, SamplingParams(max_tokens=6), request_id=str(index))
         answers.append(run(engine)[0])
     assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize("flag", ["split_conv", "recurrent_in_place"])
-def test_forms_of_states_need_states(tmp_path, flag):
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3"].tiny_config))
-    with pytest.raises(CompileError, match="Qwen3 dense has no layers with linear attention"):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, **{flag: True})

@@ -8,8 +8,6 @@ from llm_packages import HYBRIDS, MODELS, TINY_CONFIG, LoadedPackage, compile_pa
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package, cache_names, lanes_of, share_kv_cache
-from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.families import FAMILIES
 
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 NEXT = [5, 300, 7, 8]
@@ -114,13 +112,6 @@ def test_multi_token_prediction_on_two_devices(tiny_package):
             assert np.any(want), name
             want = as_devices_hold_it(f"past_{name}", want)
             assert results[1][name].tobytes() == want.tobytes(), (kind, name)
-
-
-def test_heads_of_linear_attention_that_devices_cannot_share(tmp_path):
-    changes = {"linear_num_key_heads": 1, "linear_num_value_heads": 2}
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3_5"].tiny_config | changes))
-    with pytest.raises(CompileError, match="--ndevice 2 does not divide the 1 key heads of linear attention"):
-        compile_package(tmp_path, tmp_path / "out", random_weights=True, ndevice=2, **SIZES)
 
 
 @pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])

@@ -281,3 +281,15 @@ def test_tensors_may_have_the_names_of_modules(checkpoint, compiled, tmp_path):
     assert main(["compile", str(path.parent), "-o", str(tmp_path / "out"), "--name", "tiny", *asked, "-q"]) == 0
     for weights in ("tiny.hmw", "tiny_visual.hmw"):
         assert (tmp_path / "out" / weights).read_bytes() == (compiled("--vision", "64x96") / weights).read_bytes()
+
+
+def test_a_language_model_alone_has_no_tower(checkpoint, tmp_path, capsys):
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(checkpoint[2], tmp_path / "hf")
+    path = tmp_path / "hf" / "model.safetensors"
+    save_file({name: values for name, values in load_file(path).items() if "visual" not in name}, path)
+    asked = sizes(checkpoint[0], 64, 96)
+    assert main(["compile", str(tmp_path / "hf"), "-o", str(tmp_path / "out"), *asked, "-q"]) == 2
+    message = "has no tensors model.visual.*, visual.* or thinker.visual.*; expected the checkpoint of the whole"
+    assert message in capsys.readouterr().err

@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -137,21 +136,6 @@ def test_a_file_in_the_place_of_a_folder_is_refused_before_anything_moves(
         compile_checkpoint(CompileOptions(**options, draft_layers=1))
     assert files_of(tmp_path / "out") == {"draft"}
     compile_checkpoint(CompileOptions(**options))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"draft_layers": 3}, "--draft-layers must be 1 to 2, the blocks in .*, got 3"),
-        ({"draft_layers": 0}, "--draft-layers must be 1 to 2"),
-        ({"draft_quant": "w3"}, "unknown --draft-quant 'w3'; choose from w4a8h0_ssfp"),
-        ({"draft_layers": 1, "prefill_length": 4, "context_length": 4}, "--verify-length 5 is greater than"),
-        ({"draft": Path("nowhere")}, "nowhere does not exist; expected"),
-    ],
-)
-def test_bad_options(make_checkpoint: Make, make_package: Make, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(CompileError, match=message):
-        make_package(make_checkpoint(), **options)
 
 
 def test_a_draft_with_another_vocabulary_is_refused(make_checkpoint: Make, make_package: Make) -> None:

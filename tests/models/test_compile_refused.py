@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,29 +10,6 @@ from package_contents import Make, files_of
 
 from tcim_lite.models.common.errors import CheckpointError, CompileError, CompileWarning
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"prefill_length": 65}, "is greater than --context-length 64; give a smaller --prefill-length"),
-        ({"prefill_length": 0}, "--prefill-length must be 1 to"),
-        ({"context_length": -1}, "--context-length must be 1 to"),
-        ({"batch": 0}, "--batch must be 1 to"),
-        ({"pipeline": 0}, "--pipeline must be 1 to"),
-        ({"verify_length": 0}, "--verify-length must be 1 to"),
-        ({"verify_length": 65}, "--verify-length 65 is greater than --context-length 64"),
-        ({"quant": "w3"}, "unknown --quant 'w3'; choose from w4a8h0_ssfp"),
-        ({"head_quant": "w3"}, "unknown --head-quant 'w3'"),
-        ({"head_quant": "float32"}, "--head-quant float32 does not fit --quant w4a8h0_ssfp"),
-        ({"name": "a/b"}, "--name must be a plain file name"),
-        ({"seed": -1}, "--seed must not be negative"),
-        ({"seed": 3}, "--seed 3: it chooses what --random-weights draws, which is missing"),
-    ],
-)
-def test_bad_options(make_checkpoint: Make, make_package: Make, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(CompileError, match=message):
-        make_package(make_checkpoint(), **options)
 
 
 @pytest.mark.parametrize(

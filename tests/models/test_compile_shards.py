@@ -13,7 +13,6 @@ import pytest
 from tcim_lite import _core
 from tcim_lite.hmm import Container, Split, read
 from tcim_lite.hmm.parts import CARRIED
-from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.weights.packing import unpack
 
@@ -195,27 +194,3 @@ def test_compiling_again_for_one_device_takes_the_other_files_away(make_checkpoi
     assert list((tmp_path / "out").glob("*.hmms"))
     compile_checkpoint(CompileOptions(**options))
     assert not list((tmp_path / "out").glob("*.hmms"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "message"),
-    [
-        ({}, {"ndevice": 3}, "--ndevice 3 does not divide the model's 2 KV heads"),
-        ({"num_key_value_heads": 3}, {"ndevice": 2}, "--ndevice 2 does not divide the model's 3 KV heads"),
-        (
-            {"num_attention_heads": 8, "num_key_value_heads": 8},
-            {"ndevice": 8},
-            "--ndevice 8 leaves a device without outputs: hidden_size=64 are 4 blocks of 16",
-        ),
-        ({"vocab_size": 16}, {"ndevice": 2}, "vocab_size=16 are 1 blocks of 16"),
-        ({}, {"ndevice": 0}, "--ndevice must be 1 to 32"),
-        ({}, {"ndevice": 33}, "--ndevice must be 1 to 32"),
-        ({}, {"single_device": False}, "--no-single-device leaves no graph"),
-    ],
-)
-def test_bad_options(
-    make_checkpoint: Make, make_package: Make, changes: dict[str, Any], options: dict[str, Any], message: str
-) -> None:
-    checkpoint = make_checkpoint(**changes)
-    with pytest.raises(CompileError, match=message):
-        make_package(checkpoint, **options)

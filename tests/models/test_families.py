@@ -15,6 +15,7 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES, read_config
 
 SIZES = {"random_weights": True, "prefill_length": 8, "context_length": 64}
+AXES, GLM = (FAMILIES[name].tiny["rope_parameters"] for name in ("qwen3_vl", "glm_ocr"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -35,6 +36,40 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [
+        *(
+            (family, {"rope_parameters": {"rope_type": "default", "mrope_section": section}}, message)
+            for family in ("qwen3_vl", "qwen3_vl_moe", "qwen2_5_vl", "qwen2_vl", "paddleocr_vl")
+            for section, message in (
+                ([8, 8], r"mrope_section must be three whole numbers, got \[8, 8\]"),
+                ([8, 8, 8], r"mrope_section=\[8, 8, 8\] must add up to 32"),
+                ([40, -8, 0], "must add up to 32"),
+                ("8", "mrope_section must be three whole numbers, got '8'"),
+            )
+        ),
+        ("qwen3_vl", {"text_config": 3}, "text_config must be an object"),
+        ("qwen3_vl", {"rope_parameters": {**AXES, "mrope_interleaved": False}}, "mrope_interleaved=False is not supp"),
+        ("glm_ocr", {"rope_parameters": {**GLM, "partial_rotary_factor": 0.5}}, r"=\[8, 8, 8\] must add up to 16"),
+        ("glm_ocr", {"rope_parameters": {**GLM, "partial_rotary_factor": 2.0}}, "=2.0 turns 128 of 64 elements"),
+        ("qwen3_moe", {"num_experts_per_tok": 9}, "num_experts_per_tok=9 is more than the 8 experts of a layer"),
+        ("qwen3_moe", {"num_experts": 0}, "num_experts must be a positive integer, got 0"),
+        ("qwen3_moe", {"num_experts": None}, "config.json has no 'num_experts'"),
+        ("qwen3_moe", {"mlp_only_layers": "all"}, "mlp_only_layers must be a list of layers, got 'all'"),
+        ("qwen3_moe", {"mlp_only_layers": [-1]}, "mlp_only_layers must be a list of layers"),
+        ("qwen3_moe", {"norm_topk_prob": 1}, "norm_topk_prob must be true or false"),
+        ("qwen3_5", {"layer_types": 7}, "layer_types must be a list of texts"),
+        ("qwen3_5", {"linear_conv_kernel_dim": 0}, "linear_conv_kernel_dim must be a positive integer, got 0"),
+        ("qwen3_5", {"attention_bias": True}, "attention_bias"),
+        ("qwen3_5", {"attn_output_gate": False}, "attn_output_gate=False"),
+        (
+            "qwen3_5",
+            {"rope_parameters": {"partial_rotary_factor": 0.01, "rope_type": "default"}},
+            "partial_rotary_factor",
+        ),
+        ("lfm2", {"layer_types": ["conv"] * 4}, "must name 4 layers conv or full_attention, one of them the latter"),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "layer_types must name 4 layers"),
+        ("lfm2", {"layer_types": ["linear_attention"] * 4}, "layer_types must name 4 layers"),
+        ("lfm2", {"conv_L_cache": 0}, "conv_L_cache must be a positive integer, got 0"),
+        ("lfm2", {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1e-9}, "leaves no intermediate size"),
         ("qwen3", {"is_causal": False}, "is_causal=False is not supported; Qwen3 dense is compiled with True only"),
         ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported; Gemma 3"),
         ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported: with a"),
