@@ -157,6 +157,34 @@ class Emitter:
             at = np.broadcast_to(at, shape) if op.kind == "Expand" else at.reshape(shape)
         return source, at.reshape(tensor.shape)
 
+    def sums_of(self, tensor: Tensor) -> list[tuple[Tensor | None, int]]:
+        """Integers in a row, each as a computed number, if it is made of one, plus a constant."""
+        return self._sums(tensor.id, 0)
+
+    def _sums(self, id_: int, depth: int) -> list[tuple[Tensor | None, int]]:
+        value, op = self._values[id_], self._made.get(id_)
+        count = math.prod(value.shape)
+        if count > MAX_RANK:  # bounds of axes are no more
+            raise CompileError(f"{count} numbers that the network computes; expected {MAX_RANK} at most")
+        if value.weight is not None and value.dtype == "int32":
+            return [(None, int(number)) for number in np.asarray(self._weights[value.weight].data).reshape(-1)]
+        parts: list[list[tuple[Tensor | None, int]]] = []
+        if op is not None and op.kind in ("Reshape", "Expand", "Concat", "Add", "Sub") and depth < _MAX_MOVES:
+            parts = [self._sums(operand, depth + 1) for operand in op.inputs]
+            if op.kind == "Concat" and len(value.shape) == 1:
+                return [term for part in parts for term in part]
+            if op.kind in ("Reshape", "Expand") and count in (1, len(parts[0])):
+                return parts[0]
+            if op.kind in ("Add", "Sub") and count == 1:
+                (one, first), (other, second) = parts[0][0], parts[1][0]
+                if other is None:
+                    return [(one, first + second if op.kind == "Add" else first - second)]
+                if one is None and op.kind == "Add":
+                    return [(other, first + second)]
+        if count == 1:
+            return [(Tensor(id_, (1,), "int"), 0)]
+        raise CompileError("numbers that the network computes together; expected them one by one")
+
     def compared(self, tensor: Tensor) -> Tensor | None:
         """The integers 0 and 1 that truths were made of, if they were."""
         op = self._made.get(tensor.id)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..common.errors import CheckpointError
-from .errors import shown
+from .errors import UnsupportedNodeError, shown
 from .network import Node
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ WRITTEN_OUT = (
     "Attention", "CenterCropPad", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU",
 )  # fmt: skip
 _OWN = "tcim_lite.written_out"
+ONNX = ("", "ai.onnx")  # both name its own domain
 
 
 def inlined(model: onnx.ModelProto, most: int) -> onnx.ModelProto:
@@ -25,6 +26,7 @@ def inlined(model: onnx.ModelProto, most: int) -> onnx.ModelProto:
 
     Raises:
         CheckpointError: A function calls itself, or the nodes would be more than `most`.
+        UnsupportedNodeError: A function is of another opset, in which one of its ops is another.
     """
     if not model.functions:
         return model
@@ -47,6 +49,8 @@ def inlined(model: onnx.ModelProto, most: int) -> onnx.ModelProto:
         return count
 
     size(with_inner(model.graph.node), 0)
+    for called in sizes:
+        _adopt(bodies[called], model)
     for nodes in (model.graph.node, *(body.node for body in model.functions)):
         for node in with_inner(nodes):
             if body := bodies.get((node.domain, node.op_type, node.overload)):  # the inliner forgets defaults
@@ -58,6 +62,32 @@ def inlined(model: onnx.ModelProto, most: int) -> onnx.ModelProto:
         raise CheckpointError(f"the functions of the file: {shown(' '.join(str(error).split()))}") from None
 
 
+def _adopt(body: onnx.FunctionProto, model: onnx.ModelProto) -> None:
+    """Gives a function the opset of the model, which the inliner wants, where its ops are the same in both."""
+    versions = {entry.domain: entry.version for entry in model.opset_import if entry.domain in ONNX}
+    opset = next(iter(versions.values()), None)
+    for entry in body.opset_import:
+        if opset is None or entry.domain not in ONNX or entry.version == opset:
+            continue
+        own = [node.op_type for node in with_inner(body.node) if node.domain in ONNX]
+        if changed := next((op for op in own if _since(op, entry.version) != _since(op, opset)), None):
+            raise UnsupportedNodeError(
+                f"the function '{shown(body.name)}' of the file is of opset {entry.version}, in which "
+                f"{shown(changed)} is not that of the model's opset {opset}; expected one opset, as "
+                "onnx.version_converter or onnx.inliner with convert_version=True makes it"
+            )
+        entry.version = opset
+
+
+def _since(op: str, opset: int) -> int | None:
+    from onnx import defs
+
+    try:
+        return defs.get_schema(op, opset, "").since_version
+    except defs.SchemaError:
+        return None
+
+
 def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model with the nodes by which ONNX defines `WRITTEN_OUT`.
 
@@ -65,7 +95,7 @@ def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         UnsupportedNodeError: A node has attributes that its definition of that opset does not know, or the types of its
             operands cannot be inferred.
     """
-    nodes = [proto for proto in model.graph.node if proto.domain in ("", "ai.onnx") and proto.op_type in WRITTEN_OUT]
+    nodes = [proto for proto in model.graph.node if proto.domain in ONNX and proto.op_type in WRITTEN_OUT]
     if not nodes:
         return model
     import onnx

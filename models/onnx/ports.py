@@ -74,8 +74,11 @@ def port_of(
         if not all(dims):
             usual = [1, *[224 if len(dims) == 4 else 128] * len(dims)]
             example = ",".join(str(extent or other) for extent, other in zip(dims, usual, strict=False))
-            text = f"{what} has the open shape {_open_text(info, dims)}"
-            raise CompileError(f"{text}; give it with --shape such as {shown(info.name)}={example}")
+            option = f"--shape such as {shown(info.name)}={example}"
+            if any(dim.HasField("dim_value") and not dim.dim_value for dim in info.type.tensor_type.shape.dim):
+                text = f"{what} has the shape {_open_text(info, dims)} in the file: empty tensors are not supported"
+                raise CompileError(f"{text}; if its 0 stands for any extent, give the shape with {option}")
+            raise CompileError(f"{what} has the open shape {_open_text(info, dims)}; give it with {option}")
         shape = tuple(dims)
     count = 1
     for extent in shape:
@@ -160,6 +163,7 @@ def _dims(info: onnx.ValueInfoProto) -> list[int] | None:
 
 def _open_text(info: onnx.ValueInfoProto, dims: list[int]) -> str:
     """`dims` with the file's names of open axes."""
-    names = (shown(dim.dim_param) or "?" for dim in info.type.tensor_type.shape.dim)
+    given = info.type.tensor_type.shape.dim
+    names = ("0" if dim.HasField("dim_value") else shown(dim.dim_param) or "?" for dim in given)
     extents = (str(extent or name) for extent, name in zip(dims, names, strict=True))
     return f"[{','.join(extents)}]"

@@ -15,21 +15,20 @@ from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
 from ..common.errors import CheckpointError, CompileError, need_extra
 from .channels_last import channels_first
 from .errors import UnsupportedNodeError, reason, shown
-from .functions import inlined, with_inner, written_out
+from .functions import ONNX, inlined, with_inner, written_out
 from .masked import without_places
 from .network import Network, Node
 from .old_opsets import modernised
 from .order import in_order, read_inside
 from .ports import begun, fixed_inputs, named_extents, port_of, takes_batch
 from .schema import check_node
-from .tensors import array_of
+from .tensors import array_of, make_dense
 
 if TYPE_CHECKING:
     import onnx
 
 OPSETS = range(7, 29)
 MAX_NODES = MAX_OPS
-_ONNX = ("", "ai.onnx")  # both name its own domain
 # Of onnxruntime's domain, the same as ONNX's since opset 21, which have codes of 16 bits too.
 _WIDER = (("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear"))
 
@@ -84,6 +83,7 @@ def read(
             name no value that a node makes.
     """
     _check_texts(model)
+    make_dense(model, folder)
     model = inlined(model, MAX_NODES)
     opset, foreign = _opsets(model)
     model = written_out(model, opset)
@@ -96,8 +96,6 @@ def read(
     constants |= fixed_inputs(free, fixed or {}, shapes or {}, batch)
     constants |= modernised(nodes, opset, constants.keys() | {info.name for info in graph.input})
     nodes = channels_first(without_places(nodes, constants), constants)
-    if graph.sparse_initializer:
-        raise UnsupportedNodeError("the graph has sparse initialisers, which are not supported")
     _check_values("--begin-at", begins, nodes)
     _check_values("--end-at", ends, nodes)
     given = [*begun(model, begins), *(info for info in free if info.name not in constants)]
@@ -145,14 +143,14 @@ def _initialisers(graph: onnx.GraphProto, folder: Path | None) -> dict[str, NDAr
 def _opsets(model: onnx.ModelProto) -> tuple[int, dict[str, int]]:
     versions: dict[str, int] = {}
     for entry in model.opset_import:
-        domain = "" if entry.domain in _ONNX else entry.domain
+        domain = "" if entry.domain in ONNX else entry.domain
         if versions.setdefault(domain, entry.version) != entry.version:
             raise CheckpointError(
                 f"the model names two versions of the ops of '{shown(domain or 'ai.onnx')}': {versions[domain]} and "
                 f"{entry.version} (opset_import)"
             )
     opset = versions.pop("", None)
-    if opset is None and versions and all(node.domain not in _ONNX for node in with_inner(model.graph.node)):
+    if opset is None and versions and all(node.domain not in ONNX for node in with_inner(model.graph.node)):
         opset = OPSETS[-1]  # of no node
     if opset is None:
         raise CheckpointError("the model names no version of ONNX's operators (opset_import)")
@@ -166,7 +164,7 @@ def _opsets(model: onnx.ModelProto) -> tuple[int, dict[str, int]]:
 
 def node_of(proto: onnx.NodeProto, opset: int, foreign: Mapping[str, int]) -> Node:
     """A node as this compiler sees it."""
-    domain = "" if proto.domain in _ONNX else proto.domain
+    domain = "" if proto.domain in ONNX else proto.domain
     node = Node(proto.op_type, domain, list(proto.input), list(proto.output), {}, proto.name, opset)
     for name in (*proto.input, *proto.output):
         if len(name.encode()) > MAX_NAME_BYTES:
@@ -223,16 +221,26 @@ def _check_texts(model: onnx.ModelProto) -> None:
     graph = model.graph
     check((entry.domain for entry in model.opset_import), "opset_import")
     check([graph.name], "the graph")
-    check((tensor.name for tensor in graph.initializer), "an initialiser")
-    check((entry.key for t in graph.initializer for entry in t.external_data), "external data of an initialiser")
-    check((entry.value for t in graph.initializer for entry in t.external_data), "external data of an initialiser")
+    sparse = [part for tensor in graph.sparse_initializer for part in (tensor.values, tensor.indices)]
+    for tensor in (*graph.initializer, *sparse):
+        check([tensor.name], "an initialiser")
+        texts = (text for entry in tensor.external_data for text in (entry.key, entry.value))
+        check(texts, "external data of an initialiser")
     for info in (*graph.input, *graph.output):
         check([info.name, *(dim.dim_param for dim in info.type.tensor_type.shape.dim)], "an input or output")
     for index, node in enumerate(with_inner(graph.node)):
         names = (attribute.name for attribute in node.attribute)
         check([node.name, node.op_type, node.domain, *node.input, *node.output, *names], f"node {index}")
         for inner in (attribute.g for attribute in node.attribute):
-            infos = (info.name for info in (*inner.input, *inner.output, *inner.initializer))
+            infos = (
+                info.name
+                for info in (
+                    *inner.input,
+                    *inner.output,
+                    *inner.initializer,
+                    *(t.values for t in inner.sparse_initializer),
+                )
+            )
             check(infos, f"a graph of node {index}")
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite.hmm import WeightData
+from tcim_lite.hmm.layout import MAX_RANK
 
 from ..common.profiles import Profile, profile_for
 from .control import ControlFlow
@@ -47,12 +48,14 @@ class Survey:
 
 
 class ShapesOnly(Emitter):
-    """Keeps no weights."""
+    """Keeps no weights but a few integers."""
 
     def matrix(self, array: NDArray[Any], name: str = "w") -> int:
         return self._weight(WeightData(self._fresh(name), self.dtype, "dense", array.shape, np.zeros(0)))
 
     def _narrowed(self, array: NDArray[Any], dtype: str) -> NDArray[Any]:
+        if dtype == "int32" and array.size <= MAX_RANK:  # bounds of a Slice are told by what is added to them
+            return super()._narrowed(array, dtype)
         return np.broadcast_to(np.zeros((), np.int8), array.shape)
 
 

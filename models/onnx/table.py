@@ -185,6 +185,13 @@ class Call:
             raise self.node.unsupported(f"{what}: {array.dtype.name}, expected whole numbers")
         return [int(value) for value in array]
 
+    def sums(self, index: int, what: str) -> list[tuple[Tensor | None, int]]:
+        """An operand of a few whole numbers: for each the computed number that it is a sum of, and the constant."""
+        operand = self.operand(index)
+        if isinstance(operand, Tensor):
+            return self.emit.sums_of(operand)
+        return [(None, value) for value in self.ints(index, what)]
+
     def scalar(self, index: int, what: str) -> float:
         """A constant operand of one element."""
         array = np.asarray(self.constant(index, what)).reshape(-1)

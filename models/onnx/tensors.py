@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from tcim_lite.hmm.layout import MAX_NAME_BYTES
 
 from ..common.errors import CheckpointError
 from .errors import reason, shown
-from .network import MAX_ELEMENTS
+from .functions import with_inner
+from .network import MAX_ELEMENTS, MAX_FOLDED
 from .ports import MAX_RANK, shape_text
 
 if TYPE_CHECKING:
@@ -40,6 +42,60 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None, what: str) -> NDArra
         return np.asarray(numpy_helper.to_array(tensor))
     except Exception as error:
         raise CheckpointError(f"{what}, {shape_text(shape)}: {reason(error)}") from None
+
+
+def make_dense(model: onnx.ModelProto, folder: Path | None) -> None:
+    """Writes sparse initialisers, and those of Constant, as dense ones, in graphs and functions.
+
+    Raises:
+        CheckpointError: Places that do not fit, or more elements than the compiler makes.
+    """
+    from onnx import AttributeProto, numpy_helper
+
+    left = MAX_FOLDED
+
+    def dense(tensor: onnx.SparseTensorProto, what: str) -> onnx.TensorProto:
+        nonlocal left
+        shape, count = tuple(tensor.dims), math.prod(tensor.dims)
+        if len(shape) > MAX_RANK or any(extent < 0 for extent in shape) or count > left:
+            raise CheckpointError(
+                f"{what} has the shape {shape_text(shape)}, expected at most {MAX_RANK} extents of 0 or more, and at "
+                f"most {MAX_FOLDED} elements of all sparse tensors"
+            )
+        left -= count
+        values, at = (array_of(part, folder, what) for part in (tensor.values, tensor.indices))
+        fits = at.dtype == np.int64 and values.ndim == 1 and at.shape in (values.shape, (*values.shape, len(shape)))
+        if fits and at.ndim == 2:
+            fits = bool(((at >= 0) & (at < shape)).all())
+            at = at @ np.array([math.prod(shape[i + 1 :]) for i in range(len(shape))], np.int64)
+        if not fits or (at < 0).any() or (at >= count).any():
+            raise CheckpointError(
+                f"{what} has values {shape_text(values.shape)} and {at.dtype} places "
+                f"{shape_text(tensor.indices.dims)}; expected an int64 place inside {shape_text(shape)} for each value"
+            )
+        result = np.zeros(count, values.dtype)
+        result[at] = values
+        return numpy_helper.from_array(result.reshape(shape), tensor.values.name)
+
+    def of_graph(graph: onnx.GraphProto) -> None:
+        for tensor in graph.sparse_initializer:
+            graph.initializer.append(dense(tensor, f"sparse initialiser '{shown(tensor.values.name)}'"))
+        if graph.sparse_initializer:  # else this would make a graph of an attribute that has none
+            del graph.sparse_initializer[:]
+
+    of_graph(model.graph)
+    for nodes in (model.graph.node, *(body.node for body in model.functions)):
+        for node in with_inner(nodes):
+            for attribute in node.attribute:
+                for graph in (attribute.g, *attribute.graphs):
+                    of_graph(graph)
+                if node.op_type == "Constant" and attribute.type == AttributeProto.SPARSE_TENSOR:
+                    tensor = dense(
+                        attribute.sparse_tensor, f"sparse_value that makes '{shown(next(iter(node.output), ''))}'"
+                    )
+                    attribute.Clear()
+                    attribute.name, attribute.type = "value", AttributeProto.TENSOR
+                    attribute.t.CopyFrom(tensor)
 
 
 def _external(

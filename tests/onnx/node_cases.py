@@ -26,7 +26,7 @@ from tcim_lite.runtime import Module
 
 # Operands that must be constants, by op; everything else is fed at run time.
 CONSTANT_OPERANDS = {
-    "BatchNormalization": (1, 2, 3, 4), "CausalConvWithState": (1, 2), "Clip": (1, 2), "Conv": (1, 2),
+    "CausalConvWithState": (1, 2), "Clip": (1, 2), "Conv": (1, 2),
     "ConvTranspose": (1, 2), "Expand": (1,), "Pad": (1, 2, 3), "Reshape": (1,), "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4), "Split": (1,), "Squeeze": (1,),
     "Tile": (1,), "TopK": (1,), "Trilu": (1,), "Unsqueeze": (1,), "ConstantOfShape": (0,), "Range": (0, 1, 2),

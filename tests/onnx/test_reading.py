@@ -173,6 +173,52 @@ def test_attributes_that_a_call_leaves_out_have_the_defaults_of_the_function(mak
     np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("opset", [13, 12])
+def test_a_function_of_another_opset_is_read_where_its_ops_are_the_same(opset, make_model, run_here, run_there):
+    model = with_functions(make_model, [[("Selu", "", {}), ("Relu" if opset == 12 else "Elu", "", {})]])
+    model.functions[0].opset_import[0].version = opset
+    if opset == 12:
+        with pytest.raises(UnsupportedNodeError, match=r"function 'F0' .* opset 12, in which Relu is not .* opset 17"):
+            onnx_bytes(model)
+        return
+    x = RNG.standard_normal((2, 3)).astype(np.float32)
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], rtol=1e-5)
+
+
+def sparse(values, places, shape, name=""):
+    """A sparse tensor: values at places."""
+    values = onnx.numpy_helper.from_array(np.float32(values), name)
+    return onnx.helper.make_sparse_tensor(values, onnx.numpy_helper.from_array(np.array(places, np.int64)), shape)
+
+
+@pytest.mark.parametrize("places", [[1, 5], [[0, 1], [1, 2]]], ids=["of all", "by axis"])
+def test_sparse_constants_are_made_dense(places, make_model, run_here, run_there):
+    c = {"sparse_value": sparse([3, 4], places, (2, 3))}
+    nodes = [("Constant", [], ["c"], c), ("Add", ["x", "c"], ["a"], {}), ("Mul", ["a", "w"], ["y"], {})]
+    model = make_model(nodes, {"x": (2, 3)}, ["y"])
+    model.graph.sparse_initializer.append(sparse([5, 6], places, (2, 3), "w"))
+    x = RNG.standard_normal((2, 3)).astype(np.float32)
+    want = run_there(model, {"x": x})["y"]
+    np.testing.assert_array_equal(run_here(model, {"x": x})["y"], want)
+
+
+@pytest.mark.parametrize(
+    ("places", "shape", "text"),
+    [
+        ([1, 6], (2, 3), r"'w' has values \[2\] and int64 places \[2\]; expected an int64 place inside \[2, 3\]"),
+        ([[0, 1], [0, 3]], (2, 3), "expected an int64 place inside"),
+        ([[0, 1]], (2, 3), "expected an int64 place inside"),
+        ([1, -1], (2, 3), "expected an int64 place inside"),
+        ([1, 2], (2**14, 2**13), r"'w' has the shape \[16384, 8192\], .* 67108864 elements of all sparse tensors"),
+    ],
+)
+def test_sparse_constants_that_do_not_fit_are_refused(places, shape, text, make_model):
+    model = make_model([("Add", ["x", "w"], ["y"], {})], {"x": (2, 3)}, ["y"])
+    model.graph.sparse_initializer.append(sparse([5, 6], places, shape, "w"))
+    with pytest.raises(CheckpointError, match=text):
+        onnx_bytes(model)
+
+
 @pytest.mark.parametrize(
     ("functions", "text"),
     [

@@ -45,3 +45,5 @@ def test_an_empty_input_is_refused_as_such(make_model):
     model = make_model([("Relu", ["x"], ["y"], {})], {"x": (0, 6)}, ["y"])
     with pytest.raises(TcimError, match=r"input 'x' has the shape \[0, 6\]: empty tensors are not supported"):
         onnx_bytes(model, "float32", shapes={"x": (0, 6)})
+    with pytest.raises(TcimError, match=r"'x' has the shape \[0,6\] in the file: empty .* with --shape such as x=1,6"):
+        onnx_bytes(model, "float32")

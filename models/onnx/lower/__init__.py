@@ -36,6 +36,7 @@ from . import (
     scatter,
     sequences,
     shape,
+    slice,
     spectrum,
     unpool,
 )
@@ -44,5 +45,5 @@ __all__ = [
     "activation", "attention", "bits", "cache", "cast", "classical", "codes", "col2im", "conv", "curves", "deform",
     "einsum", "elementwise", "fused", "gather", "grid", "hmonnx_linear", "hmonnx_ops", "linear_attention", "matmul",
     "microsoft", "nbits", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "roi", "rotary",
-    "rows", "scatter", "sequences", "shape", "spectrum", "unpool",
+    "rows", "scatter", "sequences", "shape", "slice", "spectrum", "unpool",
 ]  # fmt: skip

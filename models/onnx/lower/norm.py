@@ -31,15 +31,19 @@ def normalised(call: Call, x: Tensor, columns: int, epsilon: float) -> Tensor:
 
 @lowers("BatchNormalization")
 def batch_norm(call: Call) -> Tensor:
-    """As one product and one sum: the statistics are constants."""
+    """As one product and one sum."""
     x = call.floats(0)
     if call.int_attr("training_mode", 0) or any(call.node.outputs[1:]):
         raise call.node.unsupported("training_mode")
-    scale, bias, mean, variance = (np.asarray(call.constant(i, "a parameter"), np.float64) for i in range(1, 5))
-    factor = scale / np.sqrt(variance + call.attr("epsilon", 1e-5))
-    shape = (-1, *[1] * (len(x.shape) - 2))
-    scaled = binary(call, "Mul", x, factor.reshape(shape).astype(np.float32))
-    return binary(call, "Add", scaled, (bias - mean * factor).reshape(shape).astype(np.float32))
+    epsilon = float(call.attr("epsilon", 1e-5))
+    if any(isinstance(call.operand(i), Tensor) for i in range(1, 5)):
+        scale, bias, mean, variance = (call.floats(i) for i in range(1, 5))
+        factor = binary(call, "Div", scale, unary(call, "Sqrt", binary(call, "Add", variance, number(epsilon))))
+        return _affine(call, x, factor, binary(call, "Sub", bias, binary(call, "Mul", mean, factor)))
+    constants = (np.asarray(call.operand(i), np.float64) for i in range(1, 5))
+    own_scale, own_bias, own_mean, own_variance = constants
+    factors = own_scale / np.sqrt(own_variance + epsilon)
+    return _affine(call, x, factors.astype(np.float32), (own_bias - own_mean * factors).astype(np.float32))
 
 
 @lowers("LayerNormalization")

@@ -1,4 +1,4 @@
-"""Ops that move elements: reshape, transpose, slice, concatenate, pad, gather."""
+"""Ops that move elements: reshape, transpose, concatenate, split, pad."""
 
 from __future__ import annotations
 
@@ -133,27 +133,6 @@ def strided(call: Call, x: Tensor, starts: list[int], steps: list[int], extents:
     return call.op("StridedSlice", [x], extents, {"starts": starts, "steps": steps}, x.kind)
 
 
-@lowers("Slice")
-def slice_(call: Call) -> Operand:
-    x = call.tensor(0)
-    rank = len(x.shape)
-    begins, ends = call.ints(1, "the starts"), call.ints(2, "the ends")
-    axes = call.ints(3, "the axes") if call.has(3) else list(range(len(begins)))
-    steps = call.ints(4, "the steps") if call.has(4) else [1] * len(begins)
-    if not len(begins) == len(ends) == len(axes) == len(steps):
-        raise call.node.unsupported("starts, ends, axes and steps of different lengths")
-    starts, strides, extents = [0] * rank, [1] * rank, list(x.shape)
-    for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True):
-        i = call.axis(axis, rank)
-        if step == 0:
-            raise call.node.unsupported("a step of 0")
-        first, last, step = slice(begin, end, step).indices(x.shape[i])
-        starts[i], strides[i], extents[i] = first, step, len(range(first, last, step))
-    if 0 in extents:  # for a Concat that leaves it out again
-        return np.zeros(extents, constant_dtype(x.kind))
-    return strided(call, x, starts, strides, extents)
-
-
 @lowers("Split")
 def split(call: Call) -> list[Operand]:
     x = call.tensor(0)
@@ -242,10 +221,11 @@ def _pad_by_index(call: Call, x: Tensor, before: list[int], after: list[int], mo
     return x
 
 
-def take(call: Call, x: Tensor, places: np.ndarray, axis: int) -> Tensor:
-    """The elements of an axis at constant places."""
-    extents = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
-    return call.op("Gather", [x, call.emit.weight(places, "int32")], extents, {"axis": axis}, x.kind)
+def take(call: Call, x: Tensor, places: np.ndarray | Tensor, axis: int) -> Tensor:
+    """The elements of an axis at places in a row."""
+    extents = (*x.shape[:axis], places.shape[0], *x.shape[axis + 1 :])
+    at = places if isinstance(places, Tensor) else call.emit.weight(places, "int32")
+    return call.op("Gather", [x, at], extents, {"axis": axis}, x.kind)
 
 
 @lowers("Trilu")
