@@ -171,8 +171,8 @@ class MediaPrompts:
 def _bytes_of(seen: Seen) -> int:
     inputs = seen.prepared.inputs
     given: list[Any] = inputs if isinstance(inputs, list) else [] if inputs is None else [inputs]
-    parts = [part for features in seen.features for part in (features.rows, *features.deepstack)]
-    return sum(part.nbytes for part in (*given, *parts))
+    parts = [part for features in seen.features for part in (features.rows, *features.deepstack, features.beside)]
+    return sum(part.nbytes for part in (*given, *parts) if part is not None)
 
 
 class Configs:
@@ -193,6 +193,12 @@ class Configs:
         if isinstance(inner := self.config.get("thinker_config"), dict):  # Qwen3-Omni, Qwen3-ASR
             self.config = {**self.config, **inner, "model_type": self.config.get("model_type")}
         self.tokenizer: Mapping[str, Any] = read_object(folder / "tokenizer_config.json", _MOST_BYTES)
+
+    @property
+    def vocabulary(self) -> Mapping[str, int]:
+        """Ids of all tokens."""
+        found: Mapping[str, int] = self._ids.get_vocab()
+        return found
 
     def token(self, key: str) -> tuple[int, str]:
         """The id that `config.json` has in `key`, and the token's text.

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
@@ -22,12 +22,14 @@ class Features:
         grid: rows and columns of the tokens of an image whose tokens have three positions; None where they have one,
             as those of text.
         sees_itself: in layers with a window, a token also sees those behind it in the same image.
+        beside: what an encoder takes at whose results the graphs look beside the tokens (Whisper).
     """
 
     rows: np.ndarray
     deepstack: tuple[np.ndarray, ...] = ()
     grid: tuple[int, int] | None = None
     sees_itself: bool = False
+    beside: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 2 or not len(self.rows):
@@ -44,7 +46,7 @@ class Features:
     def digest(self) -> bytes:
         """Of everything that cache rows depend on."""
         made = hashlib.sha256(repr((self.grid, self.sees_itself, len(self.deepstack))).encode())
-        for part in (self.rows, *self.deepstack):
+        for part in (self.rows, *self.deepstack, *(() if self.beside is None else (self.beside,))):
             made.update(f"{part.dtype.str}{part.shape}".encode())
             made.update(np.ascontiguousarray(part).tobytes())
         return made.digest()
@@ -84,11 +86,13 @@ class Part:
         positions: [3, n], along time, height and width.
         deepstack: [n, H] each; zeros at tokens of text.
         blocks: for each token the number of the image whose tokens it sees, those behind it too; -1 for none.
+        beside: as in `Features`, of the last that has it, wherever it stands.
     """
 
     positions: np.ndarray
     deepstack: list[np.ndarray]
     blocks: np.ndarray
+    beside: np.ndarray | None = None
 
 
 class MixedPrompt(Sequence[int]):
@@ -123,6 +127,9 @@ class MixedPrompt(Sequence[int]):
                 )
             end = begin + len(features)
             self.keys[begin:end] = _NUMBERS.of(features)
+        for _, features in self.places:  # every row depends on what lies beside, those before its place too
+            if features.beside is not None:
+                self.keys[:1] = _NUMBERS.of(replace(features, rows=np.array([self.keys[:1]])))
         self._positions = self._all_positions()
         self.shift = int(self._positions.max()) + 1 - len(self.keys)
 
@@ -159,7 +166,8 @@ class MixedPrompt(Sequence[int]):
                 stack[place] = values[own]
             if features.sees_itself:
                 blocks[place] = number
-        return Part(self._positions[:, begin:end], stacks, blocks)
+        beside = [features.beside for _, features in self.places if features.beside is not None]
+        return Part(self._positions[:, begin:end], stacks, blocks, beside[-1] if beside else None)
 
     def cut(self, begin: int, most: int) -> int:
         """Where a run from `begin` on, of at most `most` tokens, ends: not within what has to be seen whole.

@@ -58,6 +58,7 @@ ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("POST", "/v1/responses", answer_routes.responses, ResponsesRequest),
     ("POST", "/v1/embeddings", embeddings.embeddings, EmbeddingRequest),
     ("POST", "/v1/audio/transcriptions", transcriptions.transcriptions, TranscriptionRequest),
+    ("POST", "/v1/audio/translations", transcriptions.translations, TranscriptionRequest),
 )
 
 # Routes that clients may ask for because others have them, and why this server does not.
@@ -68,7 +69,6 @@ REFUSED = {
         "responses are not stored, so none can be fetched, ended or deleted; keep what POST /v1/responses gave, and "
         "close the connection to end an answer",
     ),
-    "/v1/audio/translations": "not served; use /v1/audio/transcriptions, or ask for a translation in a chat",
     "/v1/audio/speech": "the server writes text only",
     "/v1/messages": "Anthropic's Messages API is not served yet; use /v1/chat/completions",
     **dict.fromkeys(
@@ -150,7 +150,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return error_response(ApiError(error.status_code, message, headers=dict(error.headers or {})))
 
 
-_OTHERS = ("/v1/audio/transcriptions",)
+_OTHERS = ("/v1/audio/transcriptions", "/v1/audio/translations")
 
 
 def _hint(path: str) -> str:

@@ -213,13 +213,13 @@ class ChatRequest(Choices, kw_only=True):
 
 
 class TranscriptionRequest(msgspec.Struct, kw_only=True):
-    """Fields of the form of /v1/audio/transcriptions, and `max_completion_tokens` of vLLM."""
+    """Fields of the forms of /v1/audio/transcriptions and translations, and `max_completion_tokens` of vLLM."""
 
     file: bytes
     model: str | None = None
     language: str | None = None
     prompt: str | None = None
-    response_format: Literal["json", "text", "verbose_json"] | None = None
+    response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] | None = None
     temperature: float | None = None
     stream: bool | None = None
     max_completion_tokens: int | None = None

@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..llm.engine import Event
+from ..llm.sounds import Task, WhisperReader
+from .dictation import ASR_TAG, LANGUAGES
 from .errors import ApiError
 from .protocol import TranscriptionRequest
 from .usage import UsageCount
+from .vocabulary import Vocabulary
 
-ASR_TAG = "<asr_text>"  # of Qwen3-ASR, between "language NAME" and the text
 _BEFORE_TAG = "language "
 _MOST_BEFORE_TAG = 60  # characters
 _FIRST_WIDE = 0x2E80  # from here on, scripts of East Asia, which have no blanks between words
-# Of Qwen3-ASR: codes, and the names that it writes.
-LANGUAGES = {
-    "ar": "Arabic",
-    "cs": "Czech",
-    "da": "Danish",
-    "de": "German",
-    "el": "Greek",
-    "en": "English",
-    "es": "Spanish",
-    "fa": "Persian",
-    "fi": "Finnish",
-    "fil": "Filipino",
-    "fr": "French",
-    "hi": "Hindi",
-    "hu": "Hungarian",
-    "id": "Indonesian",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "mk": "Macedonian",
-    "ms": "Malay",
-    "nl": "Dutch",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sv": "Swedish",
-    "th": "Thai",
-    "tr": "Turkish",
-    "vi": "Vietnamese",
-    "yue": "Cantonese",
-    "zh": "Chinese",
-}
+Piece = tuple[float, float, str]  # begin and end in seconds, and what is said between them
 
 
 class PartText:
@@ -67,8 +37,16 @@ class PartText:
         self.language: str | None = None
         self._raw, self._is_text = "", not names_language
 
-    def add(self, text: str, ends: bool) -> None:
+    def take(self, event: Event) -> None:
         """Takes what the model wrote."""
+        self.add(event.text, event.finish_reason is not None)
+
+    def pieces(self, seconds: float) -> list[Piece]:
+        """The text with times, in a part of so many seconds."""
+        return [(0.0, seconds, self.text)]
+
+    def add(self, text: str, ends: bool) -> None:
+        """As `take`, of text that is the last or not."""
         self._raw += text
         self.has_ended = ends
         if not self._is_text:
@@ -84,15 +62,36 @@ class PartText:
             self.text = self._raw.strip()
 
 
+class TimedText(PartText):
+    """As `PartText`, of Whisper, which writes times between words; its text is there at the end."""
+
+    def __init__(self, whisper: WhisperReader, vocabulary: Vocabulary):
+        super().__init__(names_language=False)
+        self._whisper, self._vocabulary, self._tokens = whisper, vocabulary, list[int]()
+
+    def take(self, event: Event) -> None:
+        self._tokens += event.token_ids
+        self.has_ended = event.finish_reason is not None
+        if self.has_ended:
+            self.text = "".join(text for _, _, text in self.pieces(math.inf)).strip()
+
+    def pieces(self, seconds: float) -> list[Piece]:
+        cut = self._whisper.pieces(self._tokens, seconds)
+        return [(begin, end, self._vocabulary.decode(tokens)) for begin, end, tokens in cut]
+
+
 class TranscriptWriter:
     """Writes a transcription; a `Writer`.
 
     Args:
         request: What is asked for.
-        family: As in `SoundPrompts`.
+        language: Of the text, a code or a name; None where the model may name it.
+        task: Which route is asked.
+        parts: Of the text.
         times: Begin and end of each part, in seconds.
         usage: Counts tokens.
         sound_tokens: How many of the prompts are of sounds.
+        may_be_cut: A text that ends because nothing more fits is no error.
     """
 
     last = b"data: [DONE]\n\n"
@@ -100,13 +99,17 @@ class TranscriptWriter:
     def __init__(
         self,
         request: TranscriptionRequest,
-        family: str,
+        language: str | None,
+        task: Task,
+        parts: Sequence[PartText],
         times: Sequence[tuple[float, float]],
         usage: UsageCount,
         sound_tokens: int,
+        *,
+        may_be_cut: bool,
     ):
-        self._request, self._times, self._usage, self._sound_tokens = request, times, usage, sound_tokens
-        self._parts = [PartText(family == "qwen3_asr" and not request.language) for _ in times]
+        self._request, self._asked, self._task, self._parts = request, language, task, parts
+        self._times, self._usage, self._sound_tokens, self._may_be_cut = times, usage, sound_tokens, may_be_cut
         self._shown = ""  # of a stream
 
     @property
@@ -124,7 +127,7 @@ class TranscriptWriter:
 
     def add(self, index: int, event: Event) -> list[dict[str, Any]]:
         self._usage.add(index, event)
-        if event.finish_reason == "length" and self._request.max_completion_tokens is None:
+        if event.finish_reason == "length" and not self._may_be_cut:
             raise ApiError(
                 400,
                 "the context was full before the text of the sound ended; compile with a larger --context-length or "
@@ -132,7 +135,7 @@ class TranscriptWriter:
                 param="file",
                 code="context_length_exceeded",
             )
-        self._parts[index].add(event.text, event.finish_reason is not None)
+        self._parts[index].take(event)
         before, self._shown = self._shown, self.text
         delta = self._shown[len(before) :]
         return [{"type": "transcript.text.delta", "delta": delta}] if delta else []
@@ -147,12 +150,12 @@ class TranscriptWriter:
         if self._request.response_format != "verbose_json":
             return {"text": self.text, "usage": self._tokens()}
         segments = [
-            {"id": index, "start": round(begin, 3), "end": round(end, 3), "text": part.text}
-            for index, ((begin, end), part) in enumerate(zip(self._times, self._parts, strict=True))
+            {"id": index, "start": round(begin, 3), "end": round(end, 3), "text": text}
+            for index, (begin, end, text) in enumerate(self._pieces())
         ]
         seconds = self._times[-1][1]
         return {
-            "task": "transcribe",
+            "task": self._task,
             "language": self._language(),
             "duration": round(seconds, 3),
             "text": self.text,
@@ -160,10 +163,28 @@ class TranscriptWriter:
             "usage": {"type": "duration", "seconds": math.ceil(seconds)},
         }
 
+    def plain(self) -> str:
+        """The form that is no JSON: text, or that with times of srt or vtt."""
+        form = self._request.response_format
+        if form == "text":
+            return self.text
+        spoken = [piece for piece in self._pieces() if piece[2]]
+        if form == "srt":
+            lines = [
+                f"{i}\n{_clock(b, ',')} --> {_clock(e, ',')}\n{text}\n" for i, (b, e, text) in enumerate(spoken, 1)
+            ]
+        else:
+            lines = ["WEBVTT\n", *(f"{_clock(b, '.')} --> {_clock(e, '.')}\n{text}\n" for b, e, text in spoken)]
+        return "\n".join(lines)
+
+    def _pieces(self) -> Iterator[Piece]:
+        """All that was said, with times in the whole sound."""
+        for part, (begin, end) in zip(self._parts, self._times, strict=True):
+            yield from ((begin + a, begin + b, " ".join(text.split())) for a, b, text in part.pieces(end - begin))
+
     def _language(self) -> str | None:
         """As OpenAI writes it, "english"; of the first part that has one."""
-        asked = self._request.language
-        named = LANGUAGES.get(asked.lower(), asked) if asked else None
+        named = LANGUAGES.get(self._asked.lower(), self._asked) if self._asked else None
         found = named or next((part.language for part in self._parts if part.language), None)
         return found.lower() if found else None
 
@@ -184,3 +205,8 @@ def _gap(before: str, behind: str) -> str:
     if not before or not behind:
         return ""
     return "" if ord(before[-1]) >= _FIRST_WIDE and ord(behind[0]) >= _FIRST_WIDE else " "
+
+
+def _clock(seconds: float, point: str) -> str:
+    whole = round(seconds * 1000)
+    return f"{whole // 3600000:02}:{whole // 60000 % 60:02}:{whole // 1000 % 60:02}{point}{whole % 1000:03}"

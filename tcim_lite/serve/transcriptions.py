@@ -1,43 +1,60 @@
-"""/v1/audio/transcriptions: what is said in a sound, by packages whose chats hear sounds."""
+"""/v1/audio/transcriptions and translations: what is said in a sound, by Whisper and by models whose chats hear."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from ..llm.engine import SamplingParams
 from ..llm.media import MediaError, Seen
-from ..llm.sounds import SoundPrompts
+from ..llm.sounds import SoundPrompts, Task, WhisperReader
 from .answer_routes import adapter_of
 from .answers import Answers
 from .chat import prompt_text
+from .dictation import question, whisper_language
 from .errors import ApiError, invalid
 from .forms import read_form
-from .protocol import ContentPart, Message, TranscriptionRequest
+from .protocol import TranscriptionRequest
 from .reading import read_fields
 from .service import Service
-from .streams import EventStream, JsonResponse, finish
-from .transcript import ASR_TAG, LANGUAGES, TranscriptWriter
+from .streams import EventStream, JsonResponse, finish, watching
+from .transcript import PartText, TimedText, TranscriptWriter
 from .usage import UsageCount
 
-_INSTRUCTION = "Please transcribe this audio into text"  # what GLM-ASR was trained with
+_SURELY = 1000.0  # more than logits differ by
 Part = tuple[float, float, Seen]
 
 
 async def transcriptions(service: Service, http: Request) -> Response:
     """POST /v1/audio/transcriptions."""
+    return await _written(service, http, "transcribe")
+
+
+async def translations(service: Service, http: Request) -> Response:
+    """POST /v1/audio/translations: into English."""
+    return await _written(service, http, "translate")
+
+
+async def _written(service: Service, http: Request, task: Task) -> Response:
     request = read_fields(TranscriptionRequest, await read_form(http, service.options))
     adapter = adapter_of(service, request.model)
-    sounds = service.sounds
+    sounds, form = service.sounds, request.response_format or "json"
     if isinstance(sounds, str):
+        raise ApiError(400, f"{http.url.path}: {sounds}", code="unsupported_audio")
+    if request.stream and form != "json":
+        raise ApiError(400, "stream: a stream has the form json; leave response_format out", param="stream")
+    whisper = sounds.whisper
+    if form in ("srt", "vtt") and whisper is None:
         raise ApiError(
             400,
-            f"/v1/audio/transcriptions: {sounds}; packages of Whisper run with examples/speech_recognition.py",
-            code="unsupported_audio",
+            f"response_format={form!r}: this model says no times, Whisper does; expected json, text or verbose_json, "
+            "whose segments are the parts in which a long sound is heard",
+            param="response_format",
         )
-    plain = request.response_format in (None, "json")
-    if request.stream and not plain:
-        raise ApiError(400, "stream: a stream has the form json; leave response_format out", param="stream")
     try:
         params = SamplingParams.of(
             service.defaults,
@@ -47,35 +64,53 @@ async def transcriptions(service: Service, http: Request) -> Response:
         )
     except (ValueError, TypeError) as error:
         raise invalid(error) from None
-    parts, tokens = await service.in_thread(lambda: _prompts(service, sounds, request))
-    prompts = await service.in_tower_thread(
-        lambda: [sounds.place(own, [seen]) for own, (_, _, seen) in zip(tokens, parts, strict=True)]
-    )
+    parts = await service.in_thread(lambda: _parts(service, sounds, request.file))
+    language = request.language
+    if whisper is None:
+        tokens = await service.in_thread(lambda: _chats(service, sounds, request, task, parts))
+        texts = [PartText(names_language=sounds.family == "qwen3_asr" and not language) for _ in parts]
+    else:
+        timed = form in ("verbose_json", "srt", "vtt")
+        language = whisper_language(whisper, request, task)
+        if whisper.languages and language is None:
+            language = await _heard(service, http, sounds, whisper, parts[0][2], params)
+        before = service.vocabulary.encode(request.prompt or "", special=False)
+        tokens = [whisper.prompt(language, task, timed=timed, text=before)] * len(parts)
+        params = replace(params, logit_bias=dict.fromkeys(whisper.never(timed=timed), -math.inf))
+        texts = [TimedText(whisper, service.vocabulary) if timed else PartText(names_language=False) for _ in parts]
+    try:
+        prompts = await service.in_tower_thread(
+            lambda: [sounds.place(own, [seen]) for own, (_, _, seen) in zip(tokens, parts, strict=True)]
+        )
+    except MediaError as error:
+        raise ApiError(400, f"prompt: {error}", param="prompt", code="invalid_audio") from None
     answers = Answers(service.engines, service.metrics, service.options.timeout_s)
     await answers.submit(service.executor, prompts, params, 1)
     writer = TranscriptWriter(
         request,
-        sounds.family,
+        "english" if task == "translate" else language,
+        task,
+        texts,
         [(begin, end) for begin, end, _ in parts],
         UsageCount(list(map(len, prompts)), 1),
         sum(seen.tokens for _, _, seen in parts),
+        # Whisper that repeats itself goes on until nothing more fits, and its text is as good as it gets.
+        may_be_cut=whisper is not None or request.max_completion_tokens is not None,
     )
     if request.stream:
         return EventStream(answers, writer, service.options)
     await finish(http.receive, answers, writer)
-    return PlainTextResponse(writer.text) if request.response_format == "text" else JsonResponse(writer.body())
+    return JsonResponse(writer.body()) if form in ("json", "verbose_json") else PlainTextResponse(writer.plain())
 
 
-def _prompts(
-    service: Service, sounds: SoundPrompts, request: TranscriptionRequest
-) -> tuple[list[Part], list[list[int]]]:
-    """The parts of the sound, and for each the tokens of a prompt.
+def _parts(service: Service, sounds: SoundPrompts, file: bytes) -> list[Part]:
+    """The parts of a sound.
 
     Raises:
-        ApiError: 400: The sound cannot be read, has too many parts, or a part does not fit the context.
+        ApiError: 400: It cannot be read, or has too many.
     """
     try:
-        parts = sounds.parts(request.file)
+        parts = sounds.parts(file)
     except MediaError as error:
         raise ApiError(400, f"file: {error}", param="file", code="invalid_audio") from None
     if len(parts) > (most_parts := service.options.max_choices):
@@ -85,7 +120,18 @@ def _prompts(
             "send it in several files",
             param="file",
         )
-    messages, begun = _question(sounds.family, request)
+    return parts
+
+
+def _chats(
+    service: Service, sounds: SoundPrompts, request: TranscriptionRequest, task: Task, parts: Sequence[Part]
+) -> list[list[int]]:
+    """The tokens of a prompt for each part.
+
+    Raises:
+        ApiError: 400: As `question`, or a part does not fit the context.
+    """
+    messages, begun = question(sounds.family, request, task)
     text = prompt_text(service.template, messages) + begun
     most, found = service.engines.slots.context_length, []
     for _, _, seen in parts:
@@ -103,37 +149,23 @@ def _prompts(
                 param="prompt" if request.prompt else "file",
                 code="context_length_exceeded",
             )
-    return parts, found
+    return found
 
 
-def _question(family: str, request: TranscriptionRequest) -> tuple[list[Message], str]:
-    """The chat that asks for the text, and how its answer begins.
+async def _heard(
+    service: Service, http: Request, sounds: SoundPrompts, whisper: WhisperReader, seen: Seen, params: SamplingParams
+) -> str:
+    """The likeliest language of a sound, whose token Whisper writes first.
 
     Raises:
-        ApiError: 400: A field that a model of this family has no place for.
+        ApiError, ClientDisconnect: As `Answers`.
     """
-    sound = ContentPart(type="input_audio")
-    if family == "glmasr":
-        for name in ("language", "prompt"):
-            if getattr(request, name):
-                raise ApiError(
-                    400,
-                    f"{name}: GLM-ASR has learned one question, without it; leave it out, or ask at "
-                    "/v1/chat/completions",
-                    param=name,
-                )
-        return [Message(role="user", content=[sound, ContentPart(type="text", text=_INSTRUCTION)])], ""
-    messages = [Message(role="system", content=request.prompt)] if request.prompt else []
-    messages.append(Message(role="user", content=[sound]))
-    if not request.language:
-        return messages, ""
-    name = LANGUAGES.get(request.language.lower(), request.language.capitalize())
-    if name not in LANGUAGES.values():
-        raise ApiError(
-            400,
-            f"language={request.language!r:.40}: Qwen3-ASR has not learned it; expected one of {', '.join(LANGUAGES)}, "
-            "or leave it out",
-            param="language",
-            code="invalid_value",
-        )
-    return messages, f"language {name}{ASR_TAG}"
+    bias = dict.fromkeys(whisper.languages.values(), _SURELY)
+    params = replace(params, max_tokens=1, temperature=0.0, logit_bias=bias)
+    prompt = await service.in_tower_thread(lambda: sounds.place([whisper.placeholder], [seen]))
+    answers, said = Answers(service.engines, service.metrics, service.options.timeout_s), list[int]()
+    await answers.submit(service.executor, [prompt], params, 1)
+    async with watching(http.receive, answers.abort):
+        async for item in answers.events(3600.0):
+            said += item[1].token_ids if item is not None else ()
+    return next(code for code, token in whisper.languages.items() if token == said[0])

@@ -83,6 +83,7 @@ class Engine:
             feature_width=slots.feature_width,
             stack_count=slots.stack_count,
             adapters=slots.adapters,
+            hears=slots.stages[0].hears,
         )
 
     @classmethod

@@ -27,6 +27,7 @@ class Intake:
         feature_width: Numbers of a row that stands in the place of a token's.
         stack_count: Deepstack inputs of the graphs.
         adapters: Of the slots.
+        hears: Prompts need a sound.
     """
 
     def __init__(
@@ -42,10 +43,11 @@ class Intake:
         feature_width: int,
         stack_count: int,
         adapters: Adapters,
+        hears: bool,
     ):
         self.context_length, self.vocab_size, self.tokenizer = context_length, vocab_size, tokenizer
         self._all_logits, self._gives_hidden = all_logits, hidden_size > 0
-        self._stop_tokens, self._adapters = frozenset(stop_tokens), adapters
+        self._stop_tokens, self._adapters, self._hears = frozenset(stop_tokens), adapters, hears
         self._chunk_length, self._width, self._stacks = chunk_length, feature_width, stack_count
         self._grammars = Grammars(tokenizer, vocab_size, stop_tokens)
 
@@ -84,6 +86,11 @@ class Intake:
         checked = self.check(prompt)
         if isinstance(prompt, MixedPrompt):
             self._check_features(prompt)
+        if self._hears and not (isinstance(prompt, MixedPrompt) and prompt.part(0, 1).beside is not None):
+            raise RequestError(
+                "the prompt has no sound, and this model only writes down what is said in one: ask it at "
+                "/v1/audio/transcriptions"
+            )
         request = Request(request_id, prompt if isinstance(prompt, MixedPrompt) else checked, params)
         told = (*(params.logit_bias or ()), *params.stop_token_ids)
         bad = next((token for token in told if not 0 <= token < self.vocab_size), None)

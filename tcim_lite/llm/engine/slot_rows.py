@@ -50,7 +50,7 @@ class SlotRows:
     @property
     def feature_width(self) -> int:
         """Numbers of a row that may stand in the place of a token's."""
-        first = self.stages[0].prefill
+        first = self.stages[0].decode
         width: int = first.get_input_info(first.get_input_name(0)).shape[-1]
         return width
 

@@ -36,7 +36,8 @@ from ..ports import check_decode, hidden_of_verify, tokens_of
 from ..prompt import last_logits
 from ..sampling import largest
 from .slot_rows import SlotRows
-from .stage import Stage, load_stages
+from .stage import Stage
+from .stages import load_stages
 
 POST_NORM_HIDDEN = "post_norm_hidden"  # what prefill and verify hand to the layer of multi-token prediction
 
@@ -130,8 +131,7 @@ class Slots(SlotRows):
         if not isinstance(package, Package):
             package = Package.open(Path(package), name)
         stages, managers = load_stages(package, devices, pipeline)
-        first, last = stages[0].prefill, stages[-1].prefill
-        slots = cls(stages, package.embedding_of(first, last))
+        slots = cls(stages, stages[0].table(package, stages[-1]))
         slots.managers, slots.devices = managers, tuple(devices)
         for adapter, folder in adapters.items():
             slots.adapters.add(adapter, folder)

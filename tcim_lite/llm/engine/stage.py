@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,10 +41,13 @@ class Stage:
         outputs: Names of those of `decode`.
         decodes_by_verify: There is no graph that decodes one token alone.
         before_run: Called when the inputs of a run are set; may be replaced.
+        hears: Prompts need a sound.
 
     Raises:
         ValueError: The graphs do not fit together.
     """
+
+    hears = False
 
     def __init__(self, prefill: Any, decode: Any, verify: Any = None):
         self.prefill, self.decode, self.verify = prefill, decode, verify
@@ -124,6 +126,14 @@ class Stage:
         self.before_run()
         return run_graph(graph, rows, valid, current, **others)
 
+    def table(self, package: Package, last: Stage) -> np.ndarray:
+        """The row of each token, [V, H], for this stage, the first of a package.
+
+        Raises:
+            FileNotFoundError, ValueError: As `Package.embedding_of`.
+        """
+        return package.embedding_of(self.prefill, last.prefill)
+
     def settle(self, valid: int) -> None:
         """Brings the states after `valid` tokens, where a verify run has them, to where all runs of its slot read."""
         if self._step_states is not None:
@@ -189,49 +199,6 @@ class Stage:
         """Copies the first rows of one slot's caches into another's, on the device."""
         for theirs, ours in zip(self.caches[source], self.caches[target], strict=True):
             _first_rows(theirs, count).copy_to(_first_rows(ours, count))
-
-
-def load_stages(
-    package: Package, devices: Sequence[int], pipeline: bool
-) -> tuple[list[Stage], list[tcim.WeightManager]]:
-    """Loads the graphs of a package for these devices: all of it as one stage, or with `pipeline` one on each.
-
-    Returns:
-        The stages, first layers first, and what holds the weights of each.
-
-    Raises:
-        FileNotFoundError: The package has no graphs for that many devices.
-        TcimError: A file that cannot be loaded.
-        ValueError: No devices, not as many as stages, or graphs that do not fit together.
-        TypeError: One id that is not in a sequence.
-    """
-    if not isinstance(devices, Sequence):
-        raise TypeError(f"devices={devices!r:.80}: expected ids in a sequence, such as [0]")
-    if not devices:
-        raise ValueError("devices is empty; name at least one, such as [0]")
-    if pipeline:
-        verifies: list[Path | None] = [None] * len(package.parts("decode"))
-        if package.has("verify_part0.hmm"):
-            verifies = list(package.parts("verify"))
-        parts = list(zip(package.parts("prefill"), package.parts("decode"), verifies, strict=True))
-        if len(parts) != len(devices):
-            raise ValueError(
-                f"the package has {len(parts)} stages, devices names {len(devices)}: {list(devices)}; "
-                "name one device for each stage"
-            )
-        managers = [tcim.WeightManager(device) for device in devices]
-        stages = [
-            Stage.load(prefill, decode, weights, verify)
-            for (prefill, decode, verify), weights in zip(parts, managers, strict=True)
-        ]
-        return stages, managers
-    if len(devices) > 1:
-        weights = tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))
-        verify = package.graph("verify.hmms") if package.has("verify.hmms") else None
-        return [Stage.load(package.graph("prefill.hmms"), package.graph("decode.hmms"), weights, verify)], [weights]
-    weights = tcim.WeightManager(devices[0])
-    verify = package.graph("verify.hmm") if package.has("verify.hmm") else None
-    return [Stage.load(package.prefill_path, package.decode_path, weights, verify)], [weights]
 
 
 def _first_rows(cache: Any, count: int) -> Any:

@@ -4,6 +4,7 @@ from ..media import MediaError, MediaPrompts, Seen
 from .mel import HOP, RATE, log_mel
 from .prompts import SoundPrompts
 from .wav import SoundError, read_wav, resampled
+from .whisper import Task, WhisperReader
 
 __all__ = [
     "HOP",
@@ -13,6 +14,8 @@ __all__ = [
     "Seen",
     "SoundError",
     "SoundPrompts",
+    "Task",
+    "WhisperReader",
     "log_mel",
     "read_wav",
     "resampled",

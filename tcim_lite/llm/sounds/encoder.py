@@ -30,7 +30,7 @@ class EncoderReader:
 
     Attributes:
         least: samples of the shortest sound.
-        most: samples of the longest.
+        part: samples of the longest, and of a part of one that is cut.
 
     Raises:
         MediaError: The configs lack the placeholder.
@@ -43,7 +43,7 @@ class EncoderReader:
         self._module = tcim.load(str(path), option=tcim.Option(weights))
         self._inputs = [self._module.get_input_name(i) for i in range(self._module.get_num_inputs())]
         _, self._bins, self._frames = self._module.get_input_info(self._inputs[0]).shape
-        self.least, self.most = _FRAMES_OF_A_ROW * HOP, self._frames * HOP
+        self.least, self.part = _FRAMES_OF_A_ROW * HOP, self._frames * HOP
         self.placeholder, self.mark = configs.token("audio_token_id")
         self.stand_in = self.placeholder
 
@@ -55,9 +55,9 @@ class EncoderReader:
         """
         if len(samples) < self.least:
             raise SoundError(f"a sound of {len(samples)} samples is too short; expected {self.least}, {RATE} a second")
-        if len(samples) > self.most:
+        if len(samples) > self.part:
             raise SoundError(
-                f"a sound of {len(samples) / RATE:.2f} s, the encoder takes {self.most / RATE:g}; cut it, or compile "
+                f"a sound of {len(samples) / RATE:.2f} s, the encoder takes {self.part / RATE:g}; cut it, or compile "
                 f"with --audio-frames {-(-len(samples) // (HOP * _CHUNK)) * _CHUNK} or more"
             )
         rows = self._rows(len(samples) // HOP)

@@ -11,6 +11,7 @@ from ..package import Package
 from .encoder import EncoderReader
 from .mel import RATE
 from .wav import read_wav
+from .whisper import WhisperReader
 
 _HEARD = ("qwen3_asr", "glmasr")
 
@@ -22,24 +23,26 @@ class SoundPrompts(MediaPrompts):
 
     Args:
         reader: Of the package's encoder.
-        family: `model_type` of the checkpoint, "qwen3_asr" or "glmasr".
+        family: `model_type` of the checkpoint, such as "qwen3_asr".
 
     Attributes:
         family: As given.
+        whisper: What asks Whisper; None for language models that hear.
         mark: What a chat template writes for a sound.
         stand_in: As in `MixedPrompt`.
     """
 
-    def __init__(self, reader: EncoderReader, family: str):
+    def __init__(self, reader: EncoderReader | WhisperReader, family: str):
         super().__init__(reader, lambda data: reader.prepare(read_wav(data)), "sounds")
         self._reader, self.family = reader, family
+        self.whisper = reader if isinstance(reader, WhisperReader) else None
 
     @classmethod
     def open(cls, package: Package, tokenizer: Any, device: int = 0) -> SoundPrompts:
-        """Loads the encoder of sounds of a package.
+        """Loads the encoder of sounds of a package; that of Whisper is loaded with its decoder.
 
         Args:
-            package: Of Qwen3-ASR or GLM-ASR.
+            package: Of a model that hears.
             tokenizer: Its own, of the library tokenizers: `backend_tokenizer` of one of transformers.
             device: Where it runs.
 
@@ -49,13 +52,16 @@ class SoundPrompts(MediaPrompts):
             TcimError: The graph cannot be loaded.
         """
         configs = Configs(package.tokenizer_folder, tokenizer)
-        family = configs.config.get("model_type")
+        family = str(configs.config.get("model_type"))
+        if family == "whisper":
+            return cls(WhisperReader(package.tokenizer_folder, configs), family)
         if family not in _HEARD or not package.has("encode.hmm"):
             raise FileNotFoundError(
-                f"{package.name} has no encoder of sounds that can be fed here; take a package of Qwen3-ASR or GLM-ASR"
+                f"{package.name} has no encoder of sounds that can be fed here; take a package of Whisper, Qwen3-ASR "
+                "or GLM-ASR"
             )
         weights: Any = tcim.WeightManager(device)
-        return cls(EncoderReader(package.graph("encode.hmm"), weights, configs), str(family))
+        return cls(EncoderReader(package.graph("encode.hmm"), weights, configs), family)
 
     def parts(self, data: bytes) -> list[tuple[float, float, Seen]]:
         """A sound of any length, in parts that the encoder takes: begin and end in seconds, and what is there.
@@ -67,8 +73,8 @@ class SoundPrompts(MediaPrompts):
         """
         samples = read_wav(data)
         found = []
-        for begin in range(0, max(len(samples), 1), self._reader.most):
-            piece = samples[begin : begin + self._reader.most]
+        for begin in range(0, max(len(samples), 1), self._reader.part):
+            piece = samples[begin : begin + self._reader.part]
             if not begin or len(piece) >= self._reader.least:
                 found.append((begin / RATE, (begin + len(piece)) / RATE, Seen(self._reader.prepare(piece))))
         return found

@@ -1,0 +1,113 @@
+"""How models are asked to write down what is said in a sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..llm.sounds import Task, WhisperReader
+from .errors import ApiError
+from .protocol import ContentPart, Message, TranscriptionRequest
+
+ASR_TAG = "<asr_text>"  # of Qwen3-ASR, between "language NAME" and the text
+_LEARNED = "Please transcribe this audio into text"  # the one question of GLM-ASR
+# Of Qwen3-ASR: codes, and the names that it writes.
+LANGUAGES = {
+    "ar": "Arabic",
+    "cs": "Czech",
+    "da": "Danish",
+    "de": "German",
+    "el": "Greek",
+    "en": "English",
+    "es": "Spanish",
+    "fa": "Persian",
+    "fi": "Finnish",
+    "fil": "Filipino",
+    "fr": "French",
+    "hi": "Hindi",
+    "hu": "Hungarian",
+    "id": "Indonesian",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "mk": "Macedonian",
+    "ms": "Malay",
+    "nl": "Dutch",
+    "pl": "Polish",
+    "pt": "Portuguese",
+    "ro": "Romanian",
+    "ru": "Russian",
+    "sv": "Swedish",
+    "th": "Thai",
+    "tr": "Turkish",
+    "vi": "Vietnamese",
+    "yue": "Cantonese",
+    "zh": "Chinese",
+}
+
+
+def question(family: str, request: TranscriptionRequest, task: Task) -> tuple[list[Message], str]:
+    """The chat that asks Qwen3-ASR or GLM-ASR for the text, and how its answer begins.
+
+    Raises:
+        ApiError: 400: A field that a model of this family has no place for.
+    """
+    sound = ContentPart(type="input_audio")
+    system = [Message(role="system", content=request.prompt)] if request.prompt else []
+    if task != "transcribe":
+        raise ApiError(
+            400,
+            "/v1/audio/translations: this model has only learned to write down what is said; use "
+            "/v1/audio/transcriptions, or serve Whisper",
+            code="unsupported_audio",
+        )
+    if family == "glmasr":
+        for name in ("language", "prompt"):
+            if getattr(request, name):
+                raise ApiError(
+                    400,
+                    f"{name}: GLM-ASR has learned one question, without it; leave it out, or ask at "
+                    "/v1/chat/completions",
+                    param=name,
+                )
+        return [Message(role="user", content=[sound, ContentPart(type="text", text=_LEARNED)])], ""
+    asked = [*system, Message(role="user", content=[sound])]
+    if not request.language:
+        return asked, ""
+    language = LANGUAGES.get(request.language.lower(), request.language.capitalize())
+    if language not in LANGUAGES.values():
+        raise _unknown(request.language, "Qwen3-ASR", list(LANGUAGES))
+    return asked, f"language {language}{ASR_TAG}"
+
+
+def whisper_language(whisper: WhisperReader, request: TranscriptionRequest, task: Task) -> str | None:
+    """The code of the language that a request names; None where the model has to hear it, or knows one alone.
+
+    Raises:
+        ApiError: 400: The model has not learned it.
+    """
+    asked = request.language
+    if not whisper.languages:
+        if task != "transcribe" or (asked and asked.lower() not in ("en", "english")):
+            raise ApiError(
+                400,
+                "this model knows English alone, and only writes it down; leave language out, and use "
+                "/v1/audio/transcriptions",
+                param="language",
+            )
+        return None
+    if not asked:
+        return None
+    codes = {name: code for code, name in LANGUAGES.items()}
+    code = codes.get(asked.capitalize(), asked.lower())
+    if code not in whisper.languages:
+        raise _unknown(asked, "this Whisper", sorted(whisper.languages))
+    return code
+
+
+def _unknown(asked: str | None, who: str, known: Sequence[str]) -> ApiError:
+    return ApiError(
+        400,
+        f"language={asked!r:.40}: {who} has not learned it; expected one of {', '.join(known)}, or leave it out",
+        param="language",
+        code="invalid_value",
+    )

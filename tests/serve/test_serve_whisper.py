@@ -1,0 +1,207 @@
+"""Whisper behind the server: it writes what transformers says, with times, in parts, as a stream."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.oracle
+pytest.importorskip("transformers", reason="the oracle")
+
+import torch
+from llm_packages import DEMO_CHECKPOINT, compile_package
+from sound_chats import samples_of, tokenizers, wav
+from whisper_models import bound, random_model, transformers
+
+START, UNTIMED = "<|startoftranscript|>", "<|notimestamps|>"
+NAMES = [START, "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|startofprev|>", UNTIMED]
+ROUTE = "/v1/audio/transcriptions"
+FIRST, SECOND, LONG = wav(0.7, 3), wav(0.9, 4), wav(2.5, 5)
+LIMIT = 8
+
+
+class Whisper:
+    """A tiny model of transformers, whose encoder takes a second; half of its tokens are never written."""
+
+    def __init__(self, folder, many: bool):
+        torch.manual_seed(3)
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(DEMO_CHECKPOINT / "tokenizer.json"))
+        self.tokenizer.add_special_tokens(NAMES)
+        size = self.tokenizer.get_vocab_size()
+        if many:  # as in later checkpoints; in earlier ones the tokenizer has none
+            self.tokenizer.add_tokens([f"<|{number * 0.02:.2f}|>" for number in range(51)])
+        self.model = random_model(vocab_size=size + 51, tie_word_embeddings=False)
+        with torch.no_grad():
+            self.model.proj_out.weight[size:] *= 1.3  # else it would hardly write a time
+        self.end = json.loads((DEMO_CHECKPOINT / "generation_config.json").read_text())["eos_token_id"]
+        self.never = list(range(0, self.id(START), 2))
+        self.model.generation_config = transformers.GenerationConfig(
+            eos_token_id=self.end, is_multilingual=many, suppress_tokens=self.never
+        )
+        self.checkpoint = folder / "hf"
+        self.model.save_pretrained(self.checkpoint)
+        self.tokenizer.save(str(self.checkpoint / "tokenizer.json"))
+        shutil.copyfile(DEMO_CHECKPOINT / "tokenizer_config.json", self.checkpoint / "tokenizer_config.json")
+
+    def id(self, name: str) -> int:
+        return self.tokenizer.token_to_id(name)
+
+    def logits(self, tokens: list[int], file: bytes) -> np.ndarray:
+        extractor = transformers.WhisperFeatureExtractor(feature_size=80, chunk_length=1)
+        features = extractor(samples_of(file), sampling_rate=16000, return_tensors="pt").input_features
+        with torch.no_grad():
+            return self.model(input_features=features, decoder_input_ids=torch.tensor([tokens])).logits[0, -1].numpy()
+
+    def language(self, file: bytes) -> str:
+        logits = self.logits([self.id(START)], file)
+        return max(("en", "de"), key=lambda code: logits[self.id(f"<|{code}|>")])
+
+    def written(self, names: list[str], file: bytes, before: str = "", *, timed: bool = False) -> list[int]:
+        """What it writes behind tokens of these names, until two are too near to each other."""
+        tokens, made = list(map(self.id, names)), []
+        if before:
+            tokens[:0] = [self.id("<|startofprev|>"), *self.tokenizer.encode(before, add_special_tokens=False).ids]
+        first_time = self.id(UNTIMED) + 1
+        if timed:
+            tokens[-1] = first_time
+        while len(made) < LIMIT:
+            logits = self.logits([*tokens, *made], file)
+            near = bound(self.model.config) * np.abs(logits).max()
+            logits[self.never] = -np.inf
+            logits[[self.id(UNTIMED)] if timed else slice(first_time, None)] = -np.inf
+            second, best = np.partition(logits, -2)[-2:]
+            if best - second <= near or (token := int(logits.argmax())) == self.end:
+                break
+            made.append(token)
+        assert len(made) >= 3
+        return made
+
+    def decode(self, tokens: list[int]) -> str:
+        return self.tokenizer.decode(tokens).strip()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    return Whisper(tmp_path_factory.mktemp("many"), many=True)
+
+
+@pytest.fixture(scope="module")
+def server(many, start):
+    """Two replicas, of one slot each."""
+    package = compile_package(many.checkpoint, many.checkpoint.parent / "out", quant="float32")
+    return start("--devices", "0,1", "--replicas", "2", folder=package.folder, env={"TCIM_LITE_DEVICE_NUM": "2"})
+
+
+def asked(server, file: bytes, route: str = ROUTE, **form) -> object:
+    done = server.post(route, data=form, files={"file": ("a.wav", file)})
+    assert done.status_code == 200, done.text
+    return done.text if form.get("response_format") in ("text", "srt", "vtt") else done.json()
+
+
+@pytest.mark.parametrize("prompt", ["", "Names: Anna, Bert"])
+@pytest.mark.parametrize("language", [None, "de", "German"])
+@pytest.mark.parametrize("task", ["transcribe", "translate"])
+def test_texts_are_those_of_transformers(many, server, task, language, prompt):
+    """The second sound has the same prompt, and may use no row of the first."""
+    form = {name: value for name, value in (("language", language), ("prompt", prompt)) if value}
+    for file in (FIRST, SECOND):
+        code = "de" if language else many.language(file)
+        want = many.written([START, f"<|{code}|>", f"<|{task}|>", UNTIMED], file, prompt)
+        route = ROUTE if task == "transcribe" else "/v1/audio/translations"
+        found = asked(server, file, route, max_completion_tokens=str(len(want)), **form)
+        assert found["text"] == many.decode(want)
+        assert found["usage"]["output_tokens"] == len(want)
+
+
+def test_times_are_those_that_the_model_writes(many, server):
+    pieces = 0
+    for file, seconds in ((FIRST, 0.7), (SECOND, 0.9)):
+        tokens = many.written([START, "<|en|>", "<|transcribe|>", UNTIMED], file, timed=True)
+        want, begin, words = [], 0.0, []
+        for token in [*tokens, None]:
+            if token is None or token > many.id(UNTIMED):
+                end = seconds if token is None else (token - many.id(UNTIMED) - 1) * 0.02
+                end = min(max(end, begin), seconds)
+                want += [(round(begin, 3), round(end, 3), " ".join(many.decode(words).split()))] if words else []
+                begin, words = end, []
+            else:
+                words.append(token)
+        pieces += len(want)
+        form = {"language": "en", "max_completion_tokens": str(len(tokens))}
+        found = asked(server, file, response_format="verbose_json", **form)
+        assert [(part["start"], part["end"], part["text"]) for part in found["segments"]] == want
+        assert (found["language"], found["duration"], found["task"]) == ("english", seconds, "transcribe")
+        clocks = [f"00:00:{begin:06.3f} --> 00:00:{end:06.3f}" for begin, end, text in want if text]
+        vtt = asked(server, file, response_format="vtt", **form)
+        assert [line for line in vtt.splitlines() if "-->" in line] == clocks
+        assert vtt.startswith("WEBVTT\n")
+        srt = asked(server, file, response_format="srt", **form)
+        assert [line for line in srt.splitlines() if "-->" in line] == [clock.replace(".", ",") for clock in clocks]
+        assert [line for line in srt.splitlines() if line.isdigit()][:1] == ["1"][: len(clocks)]
+    assert pieces > 2  # so times stand between words
+
+
+def test_a_long_sound_is_heard_in_parts_whole_and_as_a_stream(many, server):
+    form = {"language": "en", "max_completion_tokens": str(LIMIT)}
+    whole = asked(server, LONG, **form)["text"]
+    found = asked(server, LONG, response_format="verbose_json", **form)
+    times = [time for part in found["segments"] for time in (part["start"], part["end"])]
+    assert (times, found["duration"]) == (sorted(times), 2.5)
+    assert {int(part["start"]) for part in found["segments"]} == {0, 1, 2}
+    assert asked(server, LONG, response_format="text", **form).strip() == whole
+    with server.client() as client:
+        events = list(
+            client.audio.transcriptions.create(
+                model="whisper",
+                file=("a.wav", LONG),
+                language="en",
+                stream=True,
+                extra_body={"max_completion_tokens": LIMIT},
+            )
+        )
+    assert "".join(event.delta for event in events[:-1]) == events[-1].text == whole
+    assert len(events) > 3
+
+
+def test_a_model_of_english_from_its_checkpoint(start, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("english")
+    model = Whisper(folder, many=False)
+    env = {"XDG_CACHE_HOME": str(folder / "cache")}
+    server = start("--quant", "float32", folder=model.checkpoint, env=env)
+    want = model.written([START, UNTIMED], FIRST)
+    form = {"max_completion_tokens": str(len(want))}
+    for language in ({}, {"language": "en"}):
+        assert asked(server, FIRST, **form, **language)["text"] == model.decode(want)
+    timed = model.written([START, UNTIMED], FIRST, timed=True)
+    words = [token for token in timed if token < model.id(UNTIMED)]
+    found = asked(server, FIRST, response_format="verbose_json", max_completion_tokens=str(len(timed)))
+    assert found["text"] == model.decode(words) != ""
+    for path, fields in ((ROUTE, {"language": "de"}), ("/v1/audio/translations", {})):
+        done = server.post(path, data=fields, files={"file": ("a.wav", FIRST)})
+        assert done.status_code == 400
+        assert "knows English alone" in done.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("form", "file", "message"),
+    [
+        ({}, b"ID3" + bytes(9), "file: 12 bytes"),
+        ({}, wav(0.001, 3), "a sound of 16 samples; expected 160 to 16000"),
+        ({"language": "xx"}, FIRST, "language='xx': this Whisper has not learned it; expected one of de, en"),
+        ({"stream": "true", "response_format": "vtt"}, FIRST, "a stream has the form json"),
+        ({"response_format": "html"}, FIRST, "response_format"),
+    ],
+)
+def test_what_is_refused(server, form, file, message):
+    done = server.post(ROUTE, data=form, files={"file": ("a.wav", file)})
+    assert done.status_code == 400, done.text
+    assert message in done.json()["error"]["message"]
+
+
+def test_a_prompt_of_text_alone_is_refused(server):
+    done = server.post("/v1/completions", json={"prompt": "hi", "max_tokens": 1})
+    assert done.status_code == 400
+    assert "this model only writes down what is said" in done.json()["error"]["message"]
