@@ -76,7 +76,7 @@ These tests take the families from the records:
 | its codec and what Base hears a voice with, against PyTorch and Mimi of transformers | `onnx/test_qwen3_tts_*.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
 | GGUF against safetensors | `models/test_gguf*.py` |
-| GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
+| GPTQ, AWQ and AutoRound against what they stand for | `models/test_four_bit.py` |
 | experts in MXFP4 against transformers | `models/test_packed_experts.py` |
 | FP8 against what it stands for, and transformers | `models/test_fp8.py` |
 | compressed-tensors against what it stands for | `models/test_compressed.py` |

@@ -1,4 +1,4 @@
-"""Checkpoints whose Linears are GPTQ or AWQ, 4 bits: their codes as they are, or what these stand for.
+"""Checkpoints whose Linears are GPTQ, AWQ or AutoRound, 4 bits: their codes as they are, or what these stand for.
 
 A weight is (code - zero) * scale, with a scale and a zero for each output and group of inputs. GPTQ packs eight inputs
 of an output into an int32, AWQ eight outputs of an input.
@@ -17,14 +17,38 @@ from tcim_lite.hmm.weight_format import GROUP
 
 from ..common.errors import CheckpointError, CompileError
 from .checkpoint import Checkpoint
+from .quantized.keys import Rule, check_keys, one_of
 
-METHODS = ("gptq", "awq")
+METHODS = ("gptq", "awq", "auto-round", "intel/auto-round")
 _PER_WORD = 8
 _MIDDLE = 8  # the zero of symmetric codes: 0..15 stand for -8..7
 # Which of eight neighbouring outputs each nibble of an AWQ word holds, the lowest first.
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 _PARTS = ("qweight", "qzeros", "scales", "g_idx")
 _OTHER_WAY = "; another --quant, such as w8a8h1_sefp, quantises its values again"
+# Who packed the codes, and what is added to a zero of the file, by the layout that a method's config names.
+_LAYOUTS: Mapping[str, Mapping[str, tuple[Literal["gptq", "awq"], int]]] = {
+    "gptq": {"gptq": ("gptq", 1), "gptq_v2": ("gptq", 0)},
+    "awq": {"gemm": ("awq", 0)},
+    "auto-round": {
+        "auto_round:auto_gptq": ("gptq", 1),
+        "auto_round:gptq": ("gptq", 1),
+        "auto_round:gptq:exllamav2": ("gptq", 1),
+        "auto_round:gptqmodel": ("gptq", 0),
+        "auto_round": ("gptq", 0),
+        "auto_round:auto_awq": ("awq", 0),
+    },
+}
+# Keys that change what a code stands for. Their programs ignore those that they do not know, and so do we.
+_RULES = {
+    "adapter": Rule("nothing", lambda got: not got),
+    "backend": Rule("another than llm-awq, which packs otherwise", lambda got: got != "llm-awq"),
+    "data_type": one_of("int"),
+    "dynamic": Rule("rules that leave modules as they are ('-:...')", lambda got: all(key[:1] == "-" for key in got)),
+    "extra_config": Rule("modules in more than 8 bits", lambda got: all(of.get("bits", 0) > 8 for of in got.values())),
+    "is_marlin_format": one_of(False),
+    "pack_dtype": one_of("int32"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +81,18 @@ def four_bit_scheme(scheme: Mapping[str, Any]) -> FourBit:
         )
     if isinstance(group, bool) or not isinstance(group, int) or not (group == -1 or group > 0):
         raise CompileError(f"quantization_config: group_size must be a positive integer or -1, got {group!r}")
-    layouts: dict[str, tuple[str, dict[str, int]]] = {
-        "gptq": ("checkpoint_format", {"gptq": 1, "gptq_v2": 0}),
-        "awq": ("version", {"gemm": 0}),
-    }
-    key, known = layouts[method]
-    layout = str(scheme.get(key) or next(iter(known))).lower()
-    if layout not in known:
-        raise CompileError(f"quantization_config: {key}={layout!r} is not supported, only {' and '.join(known)}")
-    return FourBit(method, None if group == -1 else group, known[layout])
+    check_keys({key: scheme[key] for key in _RULES if key in scheme}, _RULES, method)
+    if method in ("gptq", "awq"):
+        key, layout = ("version", "gemm") if method == "awq" else ("checkpoint_format", "gptq")
+        layout = str(scheme.get(key) or scheme.get("format") or layout).lower()
+    else:
+        method, key = "auto-round", "packing_format" if "packing_format" in scheme else "backend"
+        layout = str(scheme.get(key)).lower()
+    if layout not in _LAYOUTS[method]:
+        known = " and ".join(_LAYOUTS[method])
+        raise CompileError(f"quantization_config: {key}={layout!r:.80} is not supported, only {known}")
+    packed, stored_zero = _LAYOUTS[method][layout]
+    return FourBit(packed, None if group == -1 else group, stored_zero)
 
 
 class FourBitCheckpoint:

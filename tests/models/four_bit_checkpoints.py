@@ -15,6 +15,7 @@ SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
 WIDTHS = {"hidden_size": 256, "intermediate_size": 384, "num_attention_heads": 4, "head_dim": 64}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 64, "sym": True, "desc_act": False}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": False, "version": "gemm"}
+AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 64, "sym": True, "data_type": "int"}
 
 
 def packed_words(nibbles: np.ndarray) -> np.ndarray:
@@ -28,12 +29,13 @@ def by_outputs(values: np.ndarray, order: list[int]) -> np.ndarray:
 
 
 def stored(stem: str, codes: np.ndarray, zeros: np.ndarray, scales: np.ndarray, scheme: dict[str, Any]) -> Tensors:
-    """The tensors of a Linear as AutoGPTQ or AutoAWQ write them: codes [K, N], zeros and scales [groups, N]."""
-    if scheme["quant_method"] == "awq":
+    """The tensors of a Linear as their programs write them: codes [K, N], zeros and scales [groups, N]."""
+    packing = scheme.get("packing_format", scheme["quant_method"])
+    if packing.endswith("awq"):
         order = [0, 2, 4, 6, 1, 3, 5, 7]
         parts = {"qweight": by_outputs(codes, order), "qzeros": by_outputs(zeros, order)}
     else:
-        older = scheme.get("checkpoint_format", "gptq") == "gptq"
+        older = scheme.get("checkpoint_format", packing).endswith("gptq")
         by_inputs = codes.reshape(-1, 8, codes.shape[1]).transpose(0, 2, 1)
         parts = {"qweight": packed_words(by_inputs), "qzeros": by_outputs((zeros - older) & 15, list(range(8)))}
     return {f"{stem}.{part}": words for part, words in {**parts, "scales": scales.astype(np.float16)}.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from four_bit_checkpoints import AWQ, GPTQ, SIZES, Made
+from four_bit_checkpoints import AUTO_ROUND, AWQ, GPTQ, SIZES, Made
 
 from tcim_lite.hmm import read
 from tcim_lite.models.checkpoints.checkpoint import Checkpoint
@@ -40,10 +40,13 @@ SCHEMES = [
     {**GPTQ, "group_size": -1, "checkpoint_format": "gptq_v2"},
     AWQ,
     {**AWQ, "group_size": 128, "version": "GEMM"},
+    {**AUTO_ROUND, "packing_format": "auto_round:auto_gptq"},
+    {**AUTO_ROUND, "packing_format": "auto_round:gptqmodel", "group_size": 128},
+    {**AUTO_ROUND, "packing_format": "auto_round:auto_awq", "extra_config": {"lm_head": {"bits": 16}}},
 ]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: f"{s['quant_method']}{s['group_size']}")
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: f"{s.get('packing_format', '')}{s['group_size']}")
 @pytest.mark.parametrize("family", ["granite", "llama", "qwen3", "seed_oss", "smollm3"])
 def test_codes_and_scales_go_into_the_package_as_they_are(tmp_path: Path, scheme: dict[str, Any], family: str) -> None:
     made = Made(tmp_path / "hf", scheme, family=family)
@@ -181,6 +184,14 @@ def test_inputs_in_the_order_of_their_activations(tmp_path: Path) -> None:
         ({"group_size": "64"}, "group_size must be a positive integer or -1, got '64'"),
         ({"checkpoint_format": "marlin"}, "checkpoint_format='marlin' is not supported, only gptq and gptq_v2"),
         ({"quant_method": "awq", "version": "gemv"}, "version='gemv' is not supported, only gemm"),
+        ({"format": "marlin", "checkpoint_format": None}, "checkpoint_format='marlin' is not supported"),
+        ({"dynamic": {"+:.*down.*": {"bits": 8}}}, r"dynamic=.* is not supported of gptq, expected rules that leave"),
+        ({"adapter": {"name": "lora"}}, r"adapter=.* is not supported of gptq, expected nothing; use the original"),
+        ({"extra_config": {"lm_head": {"bits": 4}}}, r"extra_config=.* is not supported .* modules in more than 8"),
+        ({"quant_method": "auto-round", "data_type": "mx_fp"}, "data_type='mx_fp' is not supported .* expected int"),
+        ({**AUTO_ROUND, "packing_format": "auto_round:llm_compressor"}, "packing_format='auto_round:llm_comp"),
+        ({"pack_dtype": "int16"}, "pack_dtype='int16' is not supported of gptq, expected int32"),
+        ({"quant_method": "awq", "backend": "llm-awq"}, "backend='llm-awq' is not supported of awq, expected another"),
     ],
 )
 def test_other_schemes_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
