@@ -125,7 +125,7 @@ def page() -> str:
     columns = ("family", "`model_type`", "models", "vision tower", "GGUF", "quantised")
     rows = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for family in FAMILIES.values():
-        gguf = f"`{family.gguf.arch}`" if family.gguf else "no"
+        gguf = ", ".join(f"`{arch}`" for arch in (family.gguf.arch, *family.gguf.alike)) if family.gguf else "no"
         vision = family.vision.images if family.vision else "no"
         rows.append(f"| {family.title} | `{family.model_type}` | {family.models} | {vision} | {gguf} | yes |")
     others = {record.model_type: record for record in MODELS.values()}.values()

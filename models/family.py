@@ -75,6 +75,7 @@ class Gguf:
 
     Attributes:
         arch: Its `general.architecture`.
+        alike: Other architectures whose files are those of this family.
         interleaved: Rows of q and k come from the first and the second half of a head in turns.
         tiled_values: Heads of values of linear attention lie in another order (`checkpoints/gguf/heads.py`).
         windowed: The family has sliding windows. Of those with one architecture, one has experts, and of the others
@@ -89,6 +90,7 @@ class Gguf:
     """
 
     arch: str
+    alike: tuple[str, ...] = ()
     interleaved: bool = False
     tiled_values: bool = False
     windowed: bool = False

@@ -23,7 +23,7 @@ FAMILY = Family(
     keys=(*KEYS, Key("max_position_embeddings", absent=2048), *BIASES),
     layer=_layer,
     tensors=TENSORS,
-    gguf=Gguf(arch="llama", interleaved=True),
+    gguf=Gguf(arch="llama", alike=("internlm2",), interleaved=True),
     tiny={
         **TINY,
         "rms_norm_eps": 1e-5,

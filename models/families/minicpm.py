@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp
-from ..common.config_keys import Key, Only
-from ..family import Family
+from ..common.config_keys import Key, Only, positive
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import KEYS, TENSORS, TINY
 
@@ -44,6 +44,14 @@ def folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    depth, width = (positive(key, get(key)) for key in ("residual_scale", "logit_scale"))
+    return {
+        "scale_depth": round(depth * config["num_hidden_layers"] ** 0.5, 6),  # the file has 32 bits of it
+        "dim_model_base": round(config["hidden_size"] / width),
+    }
+
+
 TINY_FACTORS: Mapping[str, float] = {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 96}
 FAMILY = Family(
     model_type="minicpm",
@@ -63,5 +71,12 @@ FAMILY = Family(
     layer=_layer,
     tensors=TENSORS,
     folded=folded,
+    gguf=Gguf(
+        arch="minicpm",
+        interleaved=True,
+        keys={"embedding_scale": "scale_emb"},
+        also=("residual_scale", "logit_scale"),
+        derived=_of_gguf,
+    ),
     tiny={**TINY, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True, **TINY_FACTORS},
 )

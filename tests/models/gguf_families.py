@@ -29,6 +29,7 @@ ARCH = {
     "granitemoe": "granitemoe",
     "hunyuan_v1_dense": "hunyuan-dense",
     "llama": "llama",
+    "minicpm": "minicpm",
     "minimax_m2": "minimax-m2",
     "ministral3": "mistral3",
     "mistral": "llama",

@@ -46,7 +46,7 @@ def tiled(name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> np.ndarra
 
 
 # `undo_permute` of their classes in llama.cpp's convert_hf_to_gguf.py.
-INTERLEAVED = ("arcee", "granite", "granitemoe", "llama", "mistral3", "smollm3")
+INTERLEAVED = ("arcee", "granite", "granitemoe", "internlm2", "llama", "minicpm", "mistral3", "smollm3")
 
 
 def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tensors:
@@ -171,6 +171,10 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     if arch in ("granite", "granitemoe"):
         keys |= {"attention.scale": config["attention_multiplier"], "logit_scale": config["logits_scaling"]}
         keys |= {f"{part}_scale": config[f"{part}_multiplier"] for part in ("embedding", "residual")}
+    if arch == "minicpm":
+        keys |= {"embedding_scale": float(config["scale_emb"])}
+        keys["residual_scale"] = config["scale_depth"] / config["num_hidden_layers"] ** 0.5
+        keys["logit_scale"] = config["hidden_size"] / config["dim_model_base"]
     return {f"{arch}.{key}": value for key, value in keys.items()}
 
 

@@ -74,6 +74,14 @@ def test_what_a_family_may_have_is_found_in_the_file(
     assert compiled(make_gguf(tmp_path / "m.gguf", family), tmp_path / "b", quant="float32") == want
 
 
+def test_files_of_internlm2_are_those_of_llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHANGES, "llama", changes := {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})
+    folder = write_family(tmp_path / "hf", family_config("llama", **changes), np.float32)
+    want = compiled(folder, tmp_path / "a", quant="float32")
+    monkeypatch.setitem(ARCH, "llama", "internlm2")
+    assert compiled(make_gguf(tmp_path / "m.gguf", "llama"), tmp_path / "b", quant="float32") == want
+
+
 @pytest.mark.parametrize(("family", "layers"), [("gemma2", 46), ("gemma3", 62)])
 def test_the_scale_of_gemmas_27b_is_known_by_its_layers(family: str, layers: int) -> None:
     config = {"hidden_size": 4608, "num_attention_heads": 32, "head_dim": 128, "sliding_window": 4096}

@@ -30,12 +30,12 @@ def family_of(metadata: Mapping[str, Any], where: str) -> Family:
     arch = metadata.get("general.architecture")
     windowed, sparse = (bool(_value(metadata, f"{arch}.{key}")) for key in ("attention.sliding_window", "expert_count"))
     forms = [(family, family.gguf) for family in FAMILIES.values() if family.gguf is not None]
-    fitting = [(family, form) for family, form in forms if form.arch == arch]
+    fitting = [(family, form) for family, form in forms if arch in (form.arch, *form.alike)]
     for family, form in fitting:
         of_file = (family.experts is not None) == sparse and (sparse or form.windowed == windowed)
         if len(fitting) == 1 or of_file:
             return family
-    known = {form.arch for _, form in forms}
+    known = {arch for _, form in forms for arch in (form.arch, *form.alike)}
     raise CheckpointError(
         f"{where}: general.architecture is {arch!r}, supported are {', '.join(sorted(known))}; compile the "
         "Hugging Face folder of the model instead, if docs/models.md has its family"

@@ -44,7 +44,8 @@ class Keys:
     def __init__(self, metadata: Mapping[str, Any], family: Family, where: str) -> None:
         assert family.gguf is not None
         form = family.gguf
-        arch, known = form.arch, _KNOWN | (_OF_EXPERTS if family.experts else set()) | {*form.keys, *form.also}
+        arch = str(metadata["general.architecture"])
+        known = _KNOWN | (_OF_EXPERTS if family.experts else set()) | {*form.keys, *form.also}
         if family.axes is not None:
             known.add(SECTIONS)
         self._values = {
