@@ -168,6 +168,8 @@ class Emitter:
             raise CompileError(f"{count} numbers that the network computes; expected {MAX_RANK} at most")
         if value.weight is not None and value.dtype == "int32":
             return [(None, int(number)) for number in np.asarray(self._weights[value.weight].data).reshape(-1)]
+        if op is not None and op.kind == "Gather" and count == math.prod(self._values[op.inputs[0]].shape) == 1:
+            return self._sums(op.inputs[0], depth + 1)  # of the only element, as torch's newer exporter writes `item()`
         parts: list[list[tuple[Tensor | None, int]]] = []
         if op is not None and op.kind in ("Reshape", "Expand", "Concat", "Add", "Sub") and depth < _MAX_MOVES:
             parts = [self._sums(operand, depth + 1) for operand in op.inputs]

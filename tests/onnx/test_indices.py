@@ -43,12 +43,20 @@ def test_rows_from_a_computed_place_on(at, step, of_integers, run_here, run_ther
     nodes = [
         ("Squeeze", ["n"], ["scalar"], {}),
         ("Add", ["six", "scalar"], ["later"], {}),
-        ("Unsqueeze", ["later", "zero"], ["end"], {}),
+        ("Unsqueeze", ["later", "zero"], ["row"], {}),
+        ("Gather", ["row", "first"], ["item"], {}),
+        ("Unsqueeze", ["item", "zero"], ["end"], {}),
         ("Concat", ["one", "n"], ["starts"], {"axis": 0}),
         ("Concat", ["all", "end"], ["ends"], {"axis": 0}),
         ("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"], {}),
     ]
-    constants = {"six": np.array(6), "zero": np.array([0]), "one": np.array([1]), "all": np.array([2**62])}
+    constants = {
+        "six": np.array(6),
+        "zero": np.array([0]),
+        "first": np.array(0),
+        "one": np.array([1]),
+        "all": np.array([2**62]),
+    }
     model = of_integers(
         nodes, {"x": (3, 20), "n": (1,)}, ["y"], constants | {"axes": np.array([0, 1]), "steps": np.array([1, step])}
     )
