@@ -36,9 +36,9 @@ graphs, pipeline stages, `.hmms` for several devices, `--position-ids` and every
 
 - Vision-language families but MiniCPM-V 4.5 and Gemma 4 [take three positions](vision.md#three-positions), so they have
   no `--position-ids`, and no batch decode unless they have linear attention.
-- Families with [linear attention](compile.md#linear-attention) or [short convolutions](compile.md#short-convolutions)
-  have no verify and draft graphs and no `--position-ids`; most of the former have
-  [multi-token prediction](compile.md#multi-token-prediction).
+- Families with [linear attention](compile.md#linear-attention), [state-space layers](compile.md#state-space-layers) or
+  [short convolutions](compile.md#short-convolutions) have no verify and draft graphs and no `--position-ids`; most of
+  the first have [multi-token prediction](compile.md#multi-token-prediction).
 - [Gemma 4](compile.md#gemma-4) has some of these graphs only for some of its models.
 - Qwen3-Omni with a talker has no pipeline stages, and a forced aligner has a prefill graph alone.
 

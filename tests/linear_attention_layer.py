@@ -14,18 +14,22 @@ CHANNELS = 2 * KEY_HEADS * KEYS + HEADS * VALUES
 RNG = np.random.default_rng(5)
 TAP_WEIGHTS = RNG.normal(0, 0.5, (TAPS, CHANNELS)).astype(np.float32)
 RATE, BIAS = -RNG.uniform(0.1, 2, HEADS).astype(np.float32), RNG.normal(0, 1, HEADS).astype(np.float32)
+SKIP = RNG.normal(1, 0.5, HEADS).astype(np.float32)
 WEIGHTS = [
     WeightData(name, "float32", "dense", data.shape, data)
-    for name, data in (("taps", TAP_WEIGHTS), ("rate", RATE), ("bias", BIAS))
+    for name, data in (("taps", TAP_WEIGHTS), ("rate", RATE), ("bias", BIAS), ("skip", SKIP))
 ]
 
 
-def layer(tokens, dtype, batch=1, live=True, each=False):
-    """A convolution whose channels are q, k and v, the delta rule, and a gate; states at the end, or after `each`."""
+def layer(tokens, dtype, batch=1, live=True, each=False, steps=False):
+    """A convolution whose channels are q, k and v, the delta rule, and a gate; states at the end, or after `each`.
+
+    With `steps` the rule is that of a state-space layer, without beta.
+    """
     builder = GraphBuilder("layer", dtype, WEIGHTS)
     x, current = builder.input("x", (batch, tokens, CHANNELS)), builder.input("current", (1,), "int32")
     mask = builder.input("mask", (batch, tokens))
-    a, b = (builder.input(name, (batch, tokens, HEADS)) for name in "ab")
+    gates = [builder.input(name, (batch, tokens, HEADS)) for name in ("a" if steps else "ab")]
     gate = builder.input("gate", (batch, tokens, HEADS, VALUES))
     columns = builder.input("columns", (batch, CHANNELS, COLUMNS))
     state = builder.input("state", (batch, HEADS, KEYS, VALUES))
@@ -37,7 +41,8 @@ def layer(tokens, dtype, batch=1, live=True, each=False):
         for name, at in (("q", 0), ("k", wide))
     )
     v = builder.reshape("v_heads", builder.slice("v", mixed, 2 * wide, CHANNELS), (batch, tokens, HEADS, VALUES))
-    rows, new_state = builder.delta_rule("rule", (q, k, v), state, (a, b), ("rate", "bias"), mask, new[1])
+    vectors = ("rate", "bias", "skip") if steps else ("rate", "bias")
+    rows, new_state = builder.delta_rule("rule", (q, k, v), state, gates, vectors, mask, new[1])
     y = builder.gate_mul("y", rows, gate, "silu")
     names = ("y", *new[0], *new[1])
     outputs = dict(zip((y, *new_columns, *new_state), map(Role, names), strict=True))
@@ -55,8 +60,9 @@ def numbers(tokens, dtype, batch=1, seed=0):
 
 
 def run(module, feed, outputs=("y", "new_columns", "new_state")):
-    for name, value in feed.items():
-        module.set_input(name, value)
+    taken = {module.get_input_name(index) for index in range(module.get_num_inputs())}
+    for name in taken & set(feed):
+        module.set_input(name, feed[name])
     module.run(True)
     return [module.get_output(name).numpy() for name in outputs]
 
@@ -69,7 +75,7 @@ def silu(x):
     return x / (1 + np.exp(-x))
 
 
-def expected(feed, current, round_to):
+def expected(feed, current, round_to, steps=False):
     """One slot in float64; `round_to` is what tensors between ops hold."""
     x, columns, state = (feed[name][0].astype(np.float64) for name in ("x", "columns", "state"))
     every = np.concatenate((columns.T, x))
@@ -84,11 +90,13 @@ def expected(feed, current, round_to):
     for t in range(current):
         if feed["mask"][0, t] == 0:
             continue
-        decay = np.exp(RATE * softplus(feed["a"][0, t].astype(np.float64) + BIAS))
+        step = softplus(feed["a"][0, t].astype(np.float64) + BIAS)
         beta = 1 / (1 + np.exp(-feed["b"][0, t].astype(np.float64)))
-        state = state * decay[:, None, None]
-        change = beta[:, None] * (v[t] - np.einsum("hkv,hk->hv", state, k[t]))
+        state = state * np.exp(RATE * step)[:, None, None]
+        known = np.einsum("hkv,hk->hv", state, k[t])
+        change = step[:, None] * v[t] if steps else beta[:, None] * (v[t] - known)
         state = state + k[t][:, :, None] * change[:, None]
-        rows[t] = np.einsum("hkv,hk->hv", state, q[t]) / np.sqrt(KEYS)
+        rows[t] = np.einsum("hkv,hk->hv", state, q[t])
+        rows[t] = rows[t] + SKIP[:, None] * v[t] if steps else rows[t] / np.sqrt(KEYS)
     gated = rows.astype(round_to) * silu(feed["gate"][0].astype(np.float64))
     return gated, every[current : current + COLUMNS].T, state

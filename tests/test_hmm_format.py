@@ -21,7 +21,7 @@ GOLDEN = ROOT / "tests/data/hmm"
 FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw", "two_devices.hmms"]  # version 1.0
 FILES += ["mul.hmm", "ports.hmm", "ports_two_devices.hmms"]  # version 1.1
 FILES += ["moe.hmm", "window.hmm"]  # version 1.2
-FILES += ["softcap.hmm"]  # version 1.7
+FILES += ["softcap.hmm", "state_space.hmm"]  # version 1.7
 sys.path.insert(0, str(GOLDEN))
 
 import golden_graphs
@@ -75,7 +75,7 @@ def test_roles_and_aliases_round_trip():
 
 def test_a_file_says_the_lowest_version_that_has_what_it_needs():
     versions = {path.name: hmm.read(path).version for path in GOLDEN.iterdir() if path.name in FILES}
-    minor = {"moe.hmm": 2, "window.hmm": 2, "softcap.hmm": 7}
+    minor = {"moe.hmm": 2, "window.hmm": 2, "softcap.hmm": 7, "state_space.hmm": 7}
     assert versions == {name: (1, minor.get(name, int(name.startswith(("mul", "ports"))))) for name in FILES}
 
 

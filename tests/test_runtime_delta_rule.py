@@ -77,6 +77,7 @@ def rule(attributes, **shapes):
     return rt.load(hmm.model_bytes(graph, []))
 
 
+STEPS = {"update_rule": "gated", "steps": "softplus"}
 SHAPES = {"q": (1, 3, 2, 8), "k": (1, 3, 2, 8), "v": (1, 3, 4, 5), "state": (1, 4, 8, 5)}
 
 
@@ -91,6 +92,16 @@ SHAPES = {"q": (1, 3, 2, 8), "k": (1, 3, 2, 8), "v": (1, 3, 4, 5), "state": (1, 
         ({"update_rule": "linear"}, {"state": (1, 4, 8, 6)}, "'state' is input float16"),
         ({"update_rule": "gated"}, {"decay": (1, 3, 4, 9)}, "'decay' is input float16"),
         ({"update_rule": "delta"}, {"beta": (1, 3, 2)}, "'beta' is input float16"),
+        ({"update_rule": "gated", "steps": "relu"}, {}, "attribute 'steps' is 'relu'"),
+        (STEPS, {"decay": (1, 3, 4)}, "has 5 inputs, expected 8 to 9"),
+        (STEPS, {"decay": (1, 3, 4, 8), "rate": (4,), "bias": (4,), "skip": (4,)}, "and one decay for each head"),
+        (STEPS, {"decay": (1, 3, 4), "rate": (4,), "bias": (4,), "skip": (4,)}, "'rate' is input"),
+        (STEPS | {"update_rule": "linear"}, {"rate": (4,), "bias": (4,), "skip": (4,)}, "or gated with steps"),
+        (
+            STEPS | {"update_rule": "gated_delta"},
+            {"decay": (1, 3, 4), "beta": (1, 3, 4), "rate": (4,), "bias": (4,), "skip": (4,)},
+            "or gated with steps",
+        ),
     ],
 )
 def test_rule_refuses_what_does_not_fit(attributes, shapes, message):

@@ -15,13 +15,14 @@ from tcim_lite.hmm import Role
 from tcim_lite.models.graphs.builder import GraphBuilder
 
 
+@pytest.mark.parametrize("steps", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize(("tokens", "current"), [(1, 1), (3, 3), (20, 20), (20, 13), (20, 2)])
-def test_layer_gives_the_sums_of_its_definition(tokens, current, dtype):
+def test_layer_gives_the_sums_of_its_definition(tokens, current, dtype, steps):
     feed = numbers(tokens, dtype) | {"current": np.array([current], np.int32)}
     feed["mask"][0, current:] = 0
-    y, columns, state = run(layer(tokens, dtype), feed)
-    rows, last, after = expected(feed, current, dtype)
+    y, columns, state = run(layer(tokens, dtype, steps=steps), feed)
+    rows, last, after = expected(feed, current, dtype, steps)
     bound = 2e-6 if dtype == "float32" else 3e-3
     np.testing.assert_allclose(y[0, :current], rows[:current], rtol=bound, atol=bound)
     assert (y[0, current:] == 0).all()
@@ -39,16 +40,17 @@ def test_masked_token_changes_nothing():
     np.testing.assert_allclose(state[0], after, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.parametrize("steps", [False, True])
 @pytest.mark.parametrize("cut", [[1] * 21, [16, 5], [2, 17, 2]])
-def test_chunk_is_its_tokens_one_by_one(cut):
+def test_chunk_is_its_tokens_one_by_one(cut, steps):
     """In float32, where a state between two runs is what it is inside of one."""
     feed = numbers(21, "float32")
-    whole = run(layer(21, "float32"), feed)
+    whole = run(layer(21, "float32", steps=steps), feed)
     columns, state, rows, at = feed["columns"], feed["state"], [], 0
     for tokens in cut:
         part = {name: feed[name][:, at : at + tokens] for name in ("x", "a", "b", "gate", "mask")}
         part |= {"columns": columns, "state": state, "current": np.array([tokens], np.int32)}
-        y, columns, state = run(layer(tokens, "float32"), part)
+        y, columns, state = run(layer(tokens, "float32", steps=steps), part)
         rows.append(y)
         at += tokens
     np.testing.assert_array_equal(np.concatenate(rows, axis=1), whole[0])

@@ -7,6 +7,7 @@ from .deepstack import Deepstack
 from .delta_net import DeltaNet
 from .latent_attention import LatentAttention
 from .layer_scale import LayerScale
+from .mamba2 import Mamba2
 from .mlp import Mlp
 from .mlp_and_experts import MlpAndExperts
 from .moe import Moe
@@ -19,6 +20,7 @@ Block: TypeAlias = (
     | DeltaNet
     | LatentAttention
     | LayerScale
+    | Mamba2
     | Mlp
     | MlpAndExperts
     | Moe
@@ -33,6 +35,7 @@ __all__ = [
     "DeltaNet",
     "LatentAttention",
     "LayerScale",
+    "Mamba2",
     "Mlp",
     "MlpAndExperts",
     "Moe",

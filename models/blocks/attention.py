@@ -11,6 +11,8 @@ from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from ..weights import roles
 from .conditioned import lower_norm, lower_residual, norm_weights
+from .mamba2 import Mamba2
+from .nets import nets_of
 from .part import GraphPart
 from .weights import Weight
 
@@ -44,6 +46,7 @@ class Attention:
         out_gate: A projection of its own has a gate for each query head, or for each element of one, whose softplus
             multiplies what attention gives; None without it.
         heads: Query heads, where layers differ in them; None for the model's.
+        out_scale: What multiplies the result.
         sinks: Each query head has one more score, a weight, which takes its share and has no value.
     """
 
@@ -64,6 +67,7 @@ class Attention:
     out_norm: bool = False
     out_gate: Literal["head", "element"] | None = None
     heads: int | None = None
+    out_scale: float = 1.0
     head_dim: int | None = None
     kv_heads: int | None = None
     unit_values: bool = False
@@ -121,7 +125,7 @@ class Attention:
             yield Weight(roles.SINKS, (heads,))
         if self.out_gate is not None:
             yield Weight(roles.OUT_GATE, (heads if self.out_gate == "head" else q_rows,), hidden)
-        yield Weight(roles.ATTENTION_OUT, (hidden,), q_rows)
+        yield Weight(roles.ATTENTION_OUT, (hidden,), q_rows, scale=self.out_scale)
         if self.out_bias:
             yield Weight(roles.ATTENTION_OUT_BIAS, (hidden,))
         if self.out_norm:
@@ -285,4 +289,5 @@ def attention_blocks(config: ModelConfig) -> list[Attention]:
 def unit_norms(config: ModelConfig) -> set[int]:
     """Returns the lengths of norms without a weight of their own."""
     heads = {block.head_dim or config.head_dim for block in attention_blocks(config) if block.unit_values}
+    heads |= {each for net in nets_of(config).values() if isinstance(net, Mamba2) and (each := net.unit_norm)}
     return heads if config.condition_size is None else heads | {config.hidden_size}

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..graphs.builder import GraphBuilder
-from ..graphs.slot import Slot
 from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from ..weights import roles
 from .part import GraphPart
 from .shards import Shard
+from .short_conv import convolved
 from .weights import Weight
 
 UNIT_EPSILON = 1e-6  # of the square of a key's length
@@ -79,7 +79,7 @@ class DeltaNet:
         projected = part.linear(f"{here}.in", normed, roles.DELTA_IN, layer)
         gates = part.linear(f"{here}.gates", normed, roles.DELTA_GATES, layer)
         if batch == 1:
-            mixed = mine._mix(part, part.slots[0], layer, projected, gates, "")
+            mixed = mine._mix(part, 0, layer, projected, gates, "")
         else:
             mixed = builder.concat(
                 f"{here}.slots",
@@ -87,7 +87,7 @@ class DeltaNet:
                 0,
             )
         mixed = part.norm(f"{here}.mix_norm", mixed, roles.DELTA_NORM, layer)
-        z = _heads(builder, f"{here}.z", projected, mine.channels, mine.heads, self.values)
+        z = heads_of(builder, f"{here}.z", projected, mine.channels, mine.heads, self.values)
         gated = builder.gate_mul(f"{here}.gated", mixed, z, "silu")
         mixed = part.whole(
             f"{here}.mix",
@@ -103,55 +103,44 @@ class DeltaNet:
 
     def _mix_slot(self, part: GraphPart, number: int, layer: int, projected: Ref, gates: Ref) -> Ref:
         """One slot of several, which has states of its own; under a mask of 0 they stay what they are."""
-        builder, slot = part.builder, part.slots[number]
+        builder = part.builder
         here, end = f"layers.{layer}.delta", f"_batch_{number}" if number else ""
         own = [
             builder.part(f"{here}.{name}_slot{end}", rows, 0, number, number + 1)
             for name, rows in (("in", projected), ("gates", gates))
         ]
-        return self._mix(part, slot, layer, own[0], own[1], end)
+        return self._mix(part, number, layer, own[0], own[1], end)
 
-    def _mix(self, part: GraphPart, slot: Slot, layer: int, projected: Ref, gates: Ref, end: str) -> Ref:
+    def _mix(self, part: GraphPart, number: int, layer: int, projected: Ref, gates: Ref, end: str) -> Ref:
         """Convolution and delta rule of a slot, [1, T, heads, V]; `end` is that of the names of values."""
         builder, here, wide = part.builder, f"layers.{layer}.delta", self.key_heads * self.keys
-        _, tokens, _ = projected.shape
+        (_, tokens, _), slot = projected.shape, part.slots[number]
         assert slot.linear_mask is not None
-        columns, state = slot.carried[layer]
-        names = slot.carried_names[layer]
-        several = len(part.slots) > 1
-        qkv, new_columns = builder.causal_conv(
-            f"{here}.conv{end}",
-            builder.slice(f"{here}.qkv{end}", projected, 0, self.channels),
-            columns,
-            part.weight(roles.DELTA_TAPS, layer),
-            slot.current,
-            [f"{here}.shifted{end}"] if several else names[0],
-        )
-        if several:  # a slot that takes no part has a token all the same, which its mask hides
-            new_columns = (builder.where(names[0][0], slot.linear_mask, new_columns[0], columns),)
+        rows = builder.slice(f"{here}.qkv{end}", projected, 0, self.channels)
+        qkv, new_columns = convolved(part, number, layer, here, rows, roles.DELTA_TAPS, None, silu=True)
         # q and k of length 1: the mean of squares is their sum over K.
-        both = _heads(builder, f"{here}.qk", qkv, 0, 2 * self.key_heads, self.keys, end)
+        both = heads_of(builder, f"{here}.qk", qkv, 0, 2 * self.key_heads, self.keys, end)
         unit = builder.rms_norm(f"{here}.qk_unit{end}", both, roles.UNIT_KEYS, UNIT_EPSILON / self.keys)
         unit = builder.reshape(f"{here}.qk_flat_unit{end}", unit, (1, tokens, 2 * wide))
-        q = _heads(builder, f"{here}.q", unit, 0, self.key_heads, self.keys, end)
-        k = _heads(builder, f"{here}.k", unit, wide, self.key_heads, self.keys, end)
-        v = _heads(builder, f"{here}.v", qkv, 2 * wide, self.heads, self.values, end)
+        q = heads_of(builder, f"{here}.q", unit, 0, self.key_heads, self.keys, end)
+        k = heads_of(builder, f"{here}.k", unit, wide, self.key_heads, self.keys, end)
+        v = heads_of(builder, f"{here}.v", qkv, 2 * wide, self.heads, self.values, end)
         beta = builder.slice(f"{here}.beta{end}", gates, 0, self.heads)
         decay = builder.slice(f"{here}.decay{end}", gates, self.heads, 2 * self.heads)
         mixed, new_state = builder.delta_rule(
             f"{here}.rule{end}",
             (q, k, v),
-            state,
+            slot.carried[layer][1],
             (decay, beta),
             (part.weight(roles.DELTA_RATE, layer), part.weight(roles.DELTA_BIAS, layer)),
             slot.linear_mask,
-            names[1],
+            slot.carried_names[layer][1],
         )
         slot.carried_on[layer] = (new_columns, new_state)
         return mixed
 
 
-def _heads(builder: GraphBuilder, name: str, x: Ref, first: int, count: int, size: int, end: str = "") -> Ref:
+def heads_of(builder: GraphBuilder, name: str, x: Ref, first: int, count: int, size: int, end: str = "") -> Ref:
     """Columns of [B, T, n], as heads [B, T, count, size]."""
     flat = builder.slice(f"{name}_flat{end}", x, first, first + count * size)
     return builder.reshape(f"{name}{end}", flat, (*x.shape[:2], count, size))

@@ -33,6 +33,8 @@ class Mlp:
         in_norm: Rows are normalised before gate and up.
         out_norm: What down gives is normalised before the residual add.
         inner: Its intermediate size; None for that of the model.
+        gate_scale: What multiplies the gate.
+        out_scale: What multiplies the result.
     """
 
     bias: bool = False
@@ -42,13 +44,16 @@ class Mlp:
     in_norm: bool = True
     out_norm: bool = False
     inner: int | None = None
+    gate_scale: float = 1.0
+    out_scale: float = 1.0
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
         hidden, inner = config.hidden_size, self.inner or config.intermediate_size
         yield from norm_weights(config, roles.MLP_NORM if self.in_norm else None)
         if self.alone is None:
-            yield Weight(roles.GATE_UP, (inner, inner), hidden)
+            scales = () if self.gate_scale == 1 else (self.gate_scale, 1.0)
+            yield Weight(roles.GATE_UP, (inner, inner), hidden, scales=scales)
             if self.bias:
                 yield Weight(roles.GATE_UP_BIAS, (inner, inner))
         else:
@@ -57,7 +62,7 @@ class Mlp:
                 yield Weight(roles.UP_BIAS, (inner,), multiple=BLOCK)
         if self.alone == "xielu":
             yield from (Weight(role, (1,)) for role in XIELU)
-        yield Weight(roles.DOWN, (hidden,), inner, padded_rows(inner))
+        yield Weight(roles.DOWN, (hidden,), inner, padded_rows(inner), scale=self.out_scale)
         if self.bias:
             yield Weight(roles.DOWN_BIAS, (hidden,))
         if self.out_norm:

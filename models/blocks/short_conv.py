@@ -82,23 +82,32 @@ class ShortConv:
 
     def _convolved(self, part: GraphPart, number: int, layer: int, gated: Ref) -> Ref:
         """The convolution of a slot, [1, T, channels]."""
-        builder, slot, several = part.builder, part.slots[number], len(part.slots) > 1
         here, end = f"layers.{layer}.conv", f"_batch_{number}" if number else ""
-        if several:
-            gated = builder.part(f"{here}.gated_slot{end}", gated, 0, number, number + 1)
-        (columns,), (names,) = slot.carried[layer], slot.carried_names[layer]
-        convolved, new = builder.causal_conv(
-            f"{here}.conv{end}",
-            gated,
-            columns,
-            part.weight(roles.CONV_TAPS, layer),
-            slot.current,
-            [f"{here}.shifted{end}"] if several else names,
-            bias=part.weight(roles.CONV_BIAS, layer) if self.bias else None,
-            silu=False,
-        )
-        if several:  # a slot that takes no part has a token all the same, which its mask hides
-            assert slot.linear_mask is not None
-            new = (builder.where(names[0], slot.linear_mask, new[0], columns),)
-        slot.carried_on[layer] = (new,)
-        return convolved
+        if len(part.slots) > 1:
+            gated = part.builder.part(f"{here}.gated_slot{end}", gated, 0, number, number + 1)
+        bias = roles.CONV_BIAS if self.bias else None
+        seen, new = convolved(part, number, layer, here, gated, roles.CONV_TAPS, bias, silu=False)
+        part.slots[number].carried_on[layer] = (new,)
+        return seen
+
+
+def convolved(
+    part: GraphPart, number: int, layer: int, here: str, x: Ref, taps: roles.Role, bias: roles.Role | None, silu: bool
+) -> tuple[Ref, tuple[Ref, ...]]:
+    """Returns what a convolution makes of rows of a slot, [1, T, channels], and its states for the next run."""
+    slot, several, end = part.slots[number], len(part.slots) > 1, f"_batch_{number}" if number else ""
+    columns, names = slot.carried[layer][0], slot.carried_names[layer][0]
+    y, new = part.builder.causal_conv(
+        f"{here}.conv{end}",
+        x,
+        columns,
+        part.weight(taps, layer),
+        slot.current,
+        [f"{here}.shifted{end}"] if several else names,
+        bias=None if bias is None else part.weight(bias, layer),
+        silu=silu,
+    )
+    if several:  # a slot that takes no part has a token all the same, which its mask hides
+        assert slot.linear_mask is not None
+        new = (part.builder.where(names[0], slot.linear_mask, new[0], columns),)
+    return y, new

@@ -122,6 +122,7 @@ def _linear_spec(
         multiple=weight.multiple,
         factors=factors,
         pairs=weight.pairs,
+        row_scales=tuple(zip(weight.outputs, weight.scales, strict=True)) if weight.scales else (),
     )
     if is_quantized(spec.format) and inputs % GROUP:
         raise CompileError(

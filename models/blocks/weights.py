@@ -17,7 +17,8 @@ class Weight:
         inputs: Columns; None for a vector.
         padded_inputs: Columns in the package, zeros beyond `inputs`.
         experts: How many of it there are, one for each expert or head; None for a weight that all tokens share.
-        scale: Of a vector: what it is multiplied by.
+        scale: What it is multiplied by.
+        scales: Of a matrix: what the rows of each of `outputs` are multiplied by, too; empty for nothing.
         sections: Rows of what lies side by side in it, each of which devices share out by heads; `outputs` if empty.
         head_parts: Rows of one head that a checkpoint may have side by side in the first tensor, part by part.
         turned: Of q, k and v: rows of a head, and how many of them turn.
@@ -34,6 +35,7 @@ class Weight:
     padded_inputs: int | None = None
     experts: int | None = None
     scale: float = 1.0
+    scales: tuple[float, ...] = ()
     sections: tuple[int, ...] = ()
     head_parts: tuple[int, ...] = ()
     turned: tuple[int, int] = (0, 0)

@@ -15,7 +15,9 @@ _LAYER = re.compile("[0-9]{1,8}")
 _MAX_SIZE = 1 << 24
 _MAX_LAYERS = 1 << 12  # or experts: each has tensors of its own
 
-_Value: TypeAlias = "int | float | bool | str | tuple[int, ...] | tuple[str, ...] | Mapping[int, Any]"
+_Value: TypeAlias = (
+    "int | float | bool | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Mapping[int, Any]"
+)
 # A value, or a function of the keys that were read before.
 Default: TypeAlias = "_Value | Callable[[Mapping[str, Any]], _Value] | None"
 
@@ -28,9 +30,9 @@ class Key:
         name: In `config.json`.
         kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layer` the number of a
             layer, `until` such or -1 for the last, `layers` a list of such, `sizes` a list of positive integers,
-            `names` a list of texts, `choice` a text or a flag, `optional` a positive number or none, `count` a whole
-            number from 0 on, `same_size` a positive integer or a list of it for each layer, `by_layer` an object of
-            objects by layer, or none.
+            `numbers` one of positive numbers, `names` a list of texts, `choice` a text or a flag, `optional` a positive
+            number or none, `count` a whole number from 0 on, `same_size` a positive integer or a list of it for each
+            layer, `by_layer` an object of objects by layer, or none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key; of files that have both it counts, as in transformers.
@@ -45,6 +47,7 @@ class Key:
         "until",
         "layers",
         "sizes",
+        "numbers",
         "same_size",
         "names",
         "choice",
@@ -156,6 +159,13 @@ def sizes(name: str, value: Any) -> list[int]:
     return [size(f"each of {name}", item) for item in value]
 
 
+def numbers(name: str, value: Any) -> list[float]:
+    """Returns `value` if it is a list of positive numbers."""
+    if not isinstance(value, (list, tuple)):
+        raise CompileError(f"config.json: {name} must be a list of positive numbers, got {value!r:.80}")
+    return [positive(f"each of {name}", item) for item in value]
+
+
 def same_size(name: str, value: Any) -> int:
     """Returns `value` if it is a size, or the one that a list of equal ones has."""
     if not isinstance(value, list):
@@ -209,6 +219,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "until": until,
     "layers": layers,
     "sizes": sizes,
+    "numbers": numbers,
     "same_size": same_size,
     "names": names,
     "choice": choice,

@@ -18,6 +18,7 @@ from typing import Any
 
 import tcim_lite.hmm
 
+from ..blocks.nets import nets_of
 from ..checkpoints.checkpoint import Checkpoint, config_of
 from ..checkpoints.gguf import is_gguf
 from ..common.errors import CheckpointError, CompileError
@@ -104,7 +105,7 @@ def fitting(checkpoint: Path, options: Mapping[str, Any], draft: Path | None = N
             layer = config.family.tensors.get(MTP_JOIN)
             if draft is None and layer is not None and layer.names[0] in Checkpoint(checkpoint):
                 lacks.discard("mtp")
-            if config.family.contract.carried:
+            if nets_of(config):
                 lacks.add("verify_length")
         if draft is not None and assistant_family(draft) is not None:
             lacks.update(NOT_WITH_ASSISTANT)

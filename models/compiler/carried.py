@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tcim_lite.hmm import Role
 
-from ..blocks import DeltaNet, ShortConv
+from ..blocks.nets import Net
 from ..contract import Contract
 from ..graphs.builder import GraphBuilder
 from ..graphs.values import Ref
@@ -27,14 +27,14 @@ class CarriedPorts:
 
     Attributes:
         contract: Of the family.
-        nets: Layers with linear attention, or with a short convolution.
+        nets: Layers with states.
         spec: Of the graph.
         slot: Number of the batch slot.
         first: How many such layers are in the stages before; names count them all.
     """
 
     contract: Contract
-    nets: Mapping[int, DeltaNet | ShortConv]
+    nets: Mapping[int, Net]
     spec: GraphSpec
     slot: int
     first: int = 0
@@ -95,7 +95,7 @@ class CarriedPorts:
     def _is_in_place(self, role: str) -> bool:
         return self.spec.recurrent_in_place and role == _RECURRENT
 
-    def _parts(self, name: str, role: str, net: DeltaNet | ShortConv, kind: int) -> Iterator[tuple[str, str, int]]:
+    def _parts(self, name: str, role: str, net: Net, kind: int) -> Iterator[tuple[str, str, int]]:
         """Names, roles and extents of axis 1 of the ports that stand for one of this name and role."""
         if not self._is_split(role):
             yield name, role, net.states[kind][1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
+from ..blocks import Mlp, Moe
 from ..blocks.conditioned import lower_norm
 from ..blocks.head import lower_head, lower_input, lower_speaker
 from ..blocks.mtp import POST_NORM_HIDDEN
@@ -120,7 +121,10 @@ def _lower_layers(part: GraphPart, spec: GraphSpec, x: Ref, given: Mapping[str, 
         part = replace(part, layer_inputs=lower_layer_inputs(part, x, lane.layer_inputs))
     residuals = _residuals(config, spec, layers)
     for layer in layers:
-        for block in config.blocks(layer):
+        blocks = config.blocks(layer)
+        if part.kept_row is not None and layer + 1 == config.num_layers and isinstance(blocks[0], Mlp | Moe):
+            x = builder.last_row(f"layers.{layer}.row", x, part.kept_row)
+        for block in blocks:
             x = block.lower(part, x, layer, next(residuals))
         if layer + 1 == config.hidden_after and spec.hidden_states is None:
             kept = x = builder.reshape(HIDDEN_STATES, x, x.shape)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tcim_lite.hmm import Role
 
-from ..blocks import Attention, Deepstack, DeltaNet, LatentAttention, ShortConv
+from ..blocks import Attention, Deepstack, LatentAttention, ShortConv
+from ..blocks.nets import Net, nets_of
 from ..blocks.part import LowRankInputs
 from ..blocks.shards import Shard
 from ..contract import Contract, Port
@@ -55,12 +56,12 @@ def cached_layers(config: ModelConfig, layers: range) -> dict[int, Attention | L
     }
 
 
-def has_delta_nets(config: ModelConfig) -> bool:
-    """Whether layers have linear attention.
+def has_linear_attention(config: ModelConfig) -> bool:
+    """Whether layers have linear attention, or one as state-space layers have it.
 
     Its graphs all take a mask. Those of short convolutions go by the lengths, and take it for a slot of several alone.
     """
-    return any(isinstance(block, DeltaNet) for layer in range(config.num_layers) for block in config.blocks(layer))
+    return any(not isinstance(net, ShortConv) for net in nets_of(config).values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,8 @@ class GraphInputs:
             stacked = [layer for layer in self.layers if Deepstack() in self.config.blocks(layer)]
             deepstack = {layer: self._add(add, contract.deepstack, shape, slot, layer) for layer in stacked}
         linear_mask = None
-        if contract.linear_mask is not None and (self.spec.batch > 1 or has_delta_nets(self.config)):
+        several = self.spec.batch > 1 and nets_of(self.config)
+        if contract.linear_mask is not None and (several or has_linear_attention(self.config)):
             linear_mask = self._add(add, contract.linear_mask, (1, tokens), slot)
         caches = dict(self._caches(slot))
         carried = self.carried(slot)
@@ -201,10 +203,9 @@ class GraphInputs:
             shape = cached[layer].cache_shape(self.config, self.shard.kv_heads, self.context)
             yield (port.role, layer), self._add(self.builder.state, port, shape, slot, layer, number[layer])
 
-    def _nets(self, layers: range) -> dict[int, DeltaNet | ShortConv]:
+    def _nets(self, layers: range) -> dict[int, Net]:
         """What the device has of layers with states."""
-        blocks = ((layer, block) for layer in layers for block in self.config.blocks(layer))
-        return {layer: block.of(self.shard) for layer, block in blocks if isinstance(block, DeltaNet | ShortConv)}
+        return {layer: net.of(self.shard) for layer, net in nets_of(self.config, layers).items()}
 
     @staticmethod
     def _add(

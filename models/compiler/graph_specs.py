@@ -6,7 +6,8 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..blocks import Attention, DeltaNet, MlpAndExperts, ShortConv
+from ..blocks import Attention, DeltaNet, Mamba2, MlpAndExperts, ShortConv
+from ..blocks.nets import nets_of
 from ..common.errors import CompileError
 from ..families import titles_of
 from ..model_config import ModelConfig
@@ -96,7 +97,7 @@ def graph_specs(options: CompileOptions, config: ModelConfig, *, assisted: bool 
             f"--batch {options.batch}: the vendor has no graph of several slots with {inputs}, which those of "
             f"{config.family.title} take; leave it out"
         )
-    if config.family.contract.carried:
+    if nets_of(config):
         _check_carried(options, config)
     elif options.split_conv or options.recurrent_in_place:
         flag = "--split-conv" if options.split_conv else "--recurrent-in-place"
@@ -233,6 +234,9 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
     if len(config.family.contract.carried) == 1 and (options.split_conv or options.recurrent_in_place):
         flag = "--split-conv" if options.split_conv else "--recurrent-in-place"
         raise CompileError(f"{flag}: states of {config.family.title} are columns of one convolution; leave it out")
+    nets = nets_of(config).values()
+    if options.split_conv and any(isinstance(net, Mamba2) for net in nets):
+        raise CompileError(f"--split-conv: convolutions of {config.family.title} are not over q, k and v; leave it out")
     for stage, layers in enumerate(_stages(config.num_layers, options.pipeline)):
         if not any(isinstance(block, Attention) for layer in layers for block in config.blocks(layer)):
             raise CompileError(
@@ -240,7 +244,12 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
                 "linear attention or convolutions alone, and programs learn the context's length from a cache; take "
                 "fewer stages"
             )
-    for net in (block for layer in range(config.num_layers) for block in config.blocks(layer)):
+    for net in nets:
+        if isinstance(net, Mamba2) and net.groups % options.ndevice:
+            raise CompileError(
+                f"--ndevice {options.ndevice} does not divide the {net.groups} groups of state-space layers, which are "
+                "split by whole groups, equally many on each device; leave it out"
+            )
         if isinstance(net, ShortConv) and net.channels % options.ndevice:
             raise CompileError(
                 f"--ndevice {options.ndevice} does not divide the {net.channels} channels of convolutions, which are "

@@ -57,12 +57,13 @@ class LoraWeight:
         """The two inputs for this adapter."""
         down, up = (np.zeros(shape, np.float32) for shape in self.shapes)
         ups, first = [], 0
-        for (rows, _), change in zip(self.spec.tensor_shapes, self.changes, strict=True):
+        tensors = zip(self.spec.tensor_shapes, self.changes, self.spec.scales(), strict=True)
+        for (rows, _), change, scale in tensors:
             columns = np.zeros((rows, self.rank), np.float32)
             if change is not None:
                 ranks = slice(first, first + change.rank)
                 down[0, : change.shape[1], ranks] = change.down.T
-                columns[:, ranks] = change.up * np.float32(self.spec.scale)
+                columns[:, ranks] = change.up * np.asarray(scale, np.float32)
                 first = ranks.stop
             ups.append(ArrayMatrix(columns))
         # Rows of a merged weight are rows of its tensors, so those of `up` are merged in the same way.

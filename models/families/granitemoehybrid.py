@@ -1,4 +1,4 @@
-"""Granite 4 without Mamba layers, 350M to Micro: Granite with an MLP that files call shared."""
+"""Granite 4.0: state-space layers between a few with attention, with experts or without; or attention alone."""
 
 from __future__ import annotations
 
@@ -6,67 +6,87 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..blocks import Attention, Block, Mlp
-from ..common.config_keys import Key, Only
+from ..blocks import Attention, Block, Mlp, Moe
+from ..common.config_keys import Key
 from ..common.errors import CompileError
-from ..model_config import ModelConfig
+from ..model_config import Experts, ModelConfig
 from ..weights import roles
-from . import granite, granitemoeshared
-from .shared.dense import KEYS, TENSORS
+from . import granite, granitemoe, granitemoeshared
+from .shared.dense import CONTRACT
+from .shared.state_space import KEYS, TINY, layer_kinds, state_space, tensors, with_states
 
-_SHARED = granitemoeshared.FAMILY.tensors
+_KINDS = ("linear_attention", "full_attention")
+_GRANITE = granitemoeshared.FAMILY
+
+
+def _mixer(config: ModelConfig, layer: int) -> Block:
+    flags = config.flags
+    kinds = layer_kinds("layer_types", flags["layer_types"], config.num_layers, _KINDS)
+    if kinds[layer] == "full_attention":
+        bias, rotated = flags["attention_bias"], flags["position_embedding_type"] == "rope"
+        return Attention(qkv_bias=bias, out_bias=bias, scale=flags["attention_multiplier"], rotated=rotated)
+    bias, residual = flags["mamba_proj_bias"], flags["residual_multiplier"]
+    inner = flags["mamba_expand"] * config.hidden_size
+    epsilon = config.rms_norm_eps * residual**2  # hidden states alone are divided by the multiplier
+    return state_space(config, inner, epsilon=epsilon, in_bias=bias, out_bias=bias)
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    flags = config.flags
-    bias, rotated = flags["attention_bias"], flags["position_embedding_type"] == "rope"
-    return Attention(qkv_bias=bias, out_bias=bias, scale=flags["attention_multiplier"], rotated=rotated), Mlp()
+    experts = Moe(order="topk_softmax", shared_gate=False)
+    return _mixer(config, layer), Mlp() if config.experts is None else experts
+
+
+def _experts(values: Mapping[str, Any]) -> Experts | None:
+    read = granitemoe.FAMILY.experts
+    assert read is not None
+    return read(values) if values["num_local_experts"] else None
 
 
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    types, layers, positions = values["layer_types"], values["num_hidden_layers"], values["position_embedding_type"]
-    if len(types) != layers or not {"attention", "full_attention"}.issuperset(types):
-        raise CompileError(
-            f"config.json: layer_types must name {layers} layers attention, got {types!r:.80}; Mamba is not supported"
-        )
+    positions = values["position_embedding_type"]
     if positions not in ("rope", "nope"):
         raise CompileError(f"config.json: position_embedding_type={positions!r:.40}, expected rope or nope")
-    return {**granite.folded(values), "intermediate_size": values["shared_intermediate_size"]}
+    inner = values["intermediate_size" if values["num_local_experts"] else "shared_intermediate_size"]
+    return {"intermediate_size": inner, **granite.folded(values)}
+
+
+def _all_states(values: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("linear_attention",) * int(values["num_hidden_layers"])
 
 
 FAMILY = replace(
-    granite.FAMILY,
+    _GRANITE,
     model_type="granitemoehybrid",
     architecture="GraniteMoeHybridForCausalLM",
-    title="Granite 4 without Mamba",
-    models="Granite 4.0 350M, 1B, Micro",
-    has="the multipliers of Granite; `shared_intermediate_size` of the MLP; no rotation unless "
-    "`position_embedding_type` is rope; `attention_bias` on q, k, v, o",
+    title="Granite 4",
+    models="Granite 4.0 350M, 1B, Micro (dense, also their H variants), H-Tiny and H-Small (MoE)",
+    has="[state-space layers](compile.md#state-space-layers) and attention by `layer_types`, with rotation only where "
+    "`position_embedding_type` is `rope`; the multipliers of Granite; a shared MLP of `shared_intermediate_size` in "
+    "each layer, beside `num_experts_per_tok` of `num_local_experts` others, or with 0 of them alone",
     keys=(
+        *_GRANITE.keys,
         *KEYS,
-        Key("intermediate_size", absent=11008),
-        Key("max_position_embeddings", absent=2048),
-        Key("attention_bias", "flag", absent=False),
-        *granite.FACTORS,
-        Key("shared_intermediate_size", absent=1024),
+        Key("mamba_proj_bias", "flag", absent=False),
+        Key("num_local_experts", "count", absent=8, also="num_experts"),
+        Key("shared_intermediate_size", "count", absent=1024),
         Key("position_embedding_type", "choice", absent="nope", null="nope"),
-        Key("layer_types", "names"),
-        Only("num_local_experts", 0),
+        Key("layer_types", "names", absent=_all_states, null=_all_states, also="layers_block_type"),
     ),
     layer=_layer,
     tensors={
-        **TENSORS,
-        roles.GATE_UP: _SHARED[roles.SHARED_GATE_UP],
-        roles.DOWN: _SHARED[roles.SHARED_DOWN],
+        **_GRANITE.tensors,
+        **tensors("model.layers.{layer}.mamba"),
+        roles.GATE_UP: _GRANITE.tensors[roles.SHARED_GATE_UP],
+        roles.DOWN: _GRANITE.tensors[roles.SHARED_DOWN],
     },
+    contract=with_states(CONTRACT),
+    experts=_experts,
     folded=_folded,
-    gguf=None,
     tiny={
-        **granite.FAMILY.tiny,
-        "shared_intermediate_size": 320,
-        "position_embedding_type": "rope",
-        "layer_types": ["attention"] * 2,
-        "num_local_experts": 0,
-        "mamba_n_heads": 8,  # transformers checks that it divides twice the hidden size
+        **_GRANITE.tiny,
+        **TINY,
+        "num_hidden_layers": 4,
+        "position_embedding_type": "nope",
+        "layer_types": ["linear_attention", "full_attention"] * 2,
     },
 )

@@ -10,12 +10,12 @@ from ..blocks import Attention, Block, DeltaNet, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import Axes, axes_in_turns
 from ..common.errors import CompileError
-from ..contract import Port
 from ..family import Family, Gguf, Tensors, plain
 from ..model_config import ModelConfig
 from ..towers.qwen3 import QWEN3_5
 from ..weights import roles
 from .shared.dense import KEYS, TENSORS
+from .shared.state_space import with_states
 from .shared.vision_language import CONTRACT, TINY
 
 _LAYER = "model.layers.{layer}"
@@ -146,15 +146,7 @@ FAMILY = Family(
         roles.DELTA_NORM: plain(f"{_NET}.norm.weight"),
         roles.DELTA_OUT: plain(f"{_NET}.out_proj.weight"),
     },
-    contract=replace(
-        CONTRACT,
-        linear_mask=Port("linear_mask", "linear_attn_mask", ""),
-        carried=(
-            Port("conv_state", "past_conv_cache_{layer}", ""),
-            Port("recurrent_state", "past_recurrent_state_{layer}", ""),
-        ),
-        carried_outputs=("conv_cache_out_{layer}", "recurrent_state_out_{layer}"),
-    ),
+    contract=with_states(CONTRACT),
     gguf=Gguf(arch="qwen35", tiled_values=True, names=GGUF_NAMES, keys=GGUF_KEYS, derived=value_sizes),
     axes=_axes,
     nested="text_config",

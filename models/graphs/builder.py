@@ -150,19 +150,22 @@ class GraphBuilder(GraphLinears):
         name: str,
         qkv: tuple[Ref, Ref, Ref],
         state: Ref,
-        gates: tuple[Ref, Ref],
-        vectors: tuple[str, str],
+        gates: Sequence[Ref],
+        vectors: Sequence[str],
         mask: Ref,
         new_states: Sequence[str],
     ) -> tuple[Ref, tuple[Ref, ...]]:
         """The gated delta rule: [B, T, heads, V] like v, and the state [B, heads, K, V] of the next run.
 
         `gates` are what decay and beta are made of, `vectors` name the rate and the bias of the decay; `new_states` as
-        in `causal_conv`.
+        in `causal_conv`. Of one gate alone the decay and the share of v are made, as in a state-space layer; then q is
+        taken as it is, and `vectors` also name what of v is added to the result.
         """
         operands = [*qkv, state, *gates, *(self.weight(vector) for vector in vectors), mask]
         shape = qkv[2].shape
         attributes: dict[str, int | float | str] = {"update_rule": "gated_delta"}
+        if len(gates) == 1:
+            attributes = {"update_rule": "gated", "steps": "softplus", "scale": 1.0}
         if self._values[state.id].kind == "state":
             attributes["state"] = "in_place"
         return self._with_state("DeltaRule", name, operands, shape, state, new_states, attributes)

@@ -53,33 +53,42 @@ class ArrayMatrix:
 
 
 class Scaled:
-    """A matrix of which every element is multiplied."""
+    """A matrix of which every element is multiplied, by one number or by that of its row, [N, 1]."""
 
-    def __init__(self, matrix: Matrix, scale: float) -> None:
+    def __init__(self, matrix: Matrix, scale: float | NDArray[np.float64]) -> None:
         self.shape = matrix.shape
-        self._matrix, self._scale = matrix, np.float32(scale)
+        self._matrix, self._scales = matrix, _by_row(scale, matrix.shape[0])
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
-        return self._matrix.read(start, stop) * self._scale
+        return self._matrix.read(start, stop) * self._scales[start:stop]
 
 
 class CodeMatrix:
     """A matrix tensor that is stored as 4-bit codes: of each row the K codes (int8), then its fp16 scales, as bytes.
 
-    What multiplies every element is in the scales, rounded to fp16.
+    What multiplies every element, or those of each row [N, 1], is in the scales, rounded to fp16.
     """
 
-    def __init__(self, checkpoint: CodeStore, name: str, shape: tuple[int, ...], scale: float = 1.0) -> None:
+    def __init__(
+        self, checkpoint: CodeStore, name: str, shape: tuple[int, ...], scale: float | NDArray[np.float64] = 1.0
+    ) -> None:
         """Raises CheckpointError unless the tensor is there with `shape`."""
         checkpoint.check(name, shape)
         self.shape = (shape[0], shape[1] + 2 * (shape[1] // GROUP))
-        self._checkpoint, self._name, self._scale = checkpoint, name, np.float32(scale)
+        self._checkpoint, self._name, self._is_scaled = checkpoint, name, bool(np.any(scale != 1))
+        self._scales = _by_row(scale, shape[0])
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         codes, scales = self._checkpoint.codes(self._name, start, stop)
-        if self._scale != 1:
-            scales = np.minimum(scales * self._scale, np.float32(np.finfo(np.float16).max)).astype(np.float16)
+        if self._is_scaled:
+            most = np.float32(np.finfo(np.float16).max)
+            scales = np.minimum(scales * self._scales[start:stop], most).astype(np.float16)
         return np.concatenate((codes.view(np.uint8), np.ascontiguousarray(scales).view(np.uint8)), axis=1)
+
+
+def _by_row(scale: float | NDArray[np.float64], rows: int) -> NDArray[np.float32]:
+    """Returns what multiplies each row, [N, 1]."""
+    return np.broadcast_to(np.asarray(scale, np.float32), (rows, 1))
 
 
 class RandomMatrix:

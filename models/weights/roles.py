@@ -98,6 +98,17 @@ DELTA_RATE = Role("delta_rate", "layers.{layer}.linear_attn.rate", "bias", "head
 DELTA_BIAS = Role("delta_bias", "layers.{layer}.linear_attn.dt_bias", "bias", "heads")
 DELTA_NORM = Role("delta_norm", "layers.{layer}.linear_attn.norm.weight", "norm")
 DELTA_OUT = Role("delta_out", "layers.{layer}.linear_attn.out_proj.weight", "linear", "hidden")
+# Of a state-space layer: to gates, values, B, C and steps; the taps of its convolution; of each head what the logarithm
+# of its decay is a multiple of, a bias of its steps, and what of its values is added behind the recurrence.
+SSM_IN, SSM_IN_BIAS = pair("ssm_in", "layers.{layer}.ssm.in_proj", "heads")
+SSM_TAPS = Role("ssm_taps", "layers.{layer}.ssm.conv1d.weight", "taps", "heads")
+SSM_TAPS_BIAS = Role("ssm_taps_bias", "layers.{layer}.ssm.conv1d.bias", "bias", "heads")
+SSM_RATE = Role("ssm_rate", "layers.{layer}.ssm.rate", "bias", "heads")
+SSM_STEP_BIAS = Role("ssm_step_bias", "layers.{layer}.ssm.dt_bias", "bias", "heads")
+SSM_SKIP = Role("ssm_skip", "layers.{layer}.ssm.skip", "bias", "heads")
+SSM_NORM = Role("ssm_norm", "layers.{layer}.ssm.norm.weight", "norm")
+SSM_NORM_FACTORS = Role("ssm_norm_factors", SSM_NORM.name, "factors", "heads")  # of several groups
+SSM_OUT, SSM_OUT_BIAS = pair("ssm_out", "layers.{layer}.ssm.out_proj", "hidden")
 # Of a short convolution: to two gates and values, its taps, and from what the second gate leaves.
 CONV_IN, CONV_IN_BIAS = pair("conv_in", "layers.{layer}.conv.in_proj", "heads")
 CONV_TAPS = Role("conv_taps", "layers.{layer}.conv.taps.weight", "taps", "heads")

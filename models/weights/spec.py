@@ -53,6 +53,8 @@ class LinearSpec:
         head: Number of the head, of the matrix of one.
         turned: For `in_pairs`: rows of a head, and how many of them turn.
         scale: What every number is multiplied by.
+        row_scales: How many rows are multiplied by what besides, from the first row of the first tensor on; empty for
+            nothing.
         factors: Of experts: the tensor with what each is multiplied by, too; empty without one.
         multiple: The rows of each tensor are padded with zeros to a multiple of this.
 
@@ -75,6 +77,7 @@ class LinearSpec:
     factors: str = ""
     pairs: bool = False
     head: int = 0
+    row_scales: tuple[tuple[int, float], ...] = ()
 
     @property
     def name(self) -> str:
@@ -84,6 +87,15 @@ class LinearSpec:
     @property
     def dtype(self) -> str:
         return DTYPES[self.format]
+
+    def scales(self, factor: float = 1.0) -> Sequence[float | NDArray[np.float64]]:
+        """Returns what multiplies each tensor, one number or one for each row [N, 1]; `factor` does so, too."""
+        scale = self.scale * factor
+        if not self.row_scales:
+            return [scale] * len(self.tensors)
+        rows = np.repeat([each for _, each in self.row_scales], [count for count, _ in self.row_scales])
+        ends = np.cumsum([shape[0] for shape in self.tensor_shapes])
+        return np.split(rows[:, None] * scale, ends[:-1])
 
     def matrices(self) -> Iterator[LinearSpec]:
         """Yields the matrix [N, K] of each expert; itself where there are none."""
@@ -195,15 +207,17 @@ class CheckpointTensors:
     ) -> Iterator[NDArray[np.uint8]]:
         factors = self._checkpoint.read(spec.factors) if spec.factors else itertools.repeat(1.0)
         for matrix, factor in zip(spec.matrices(), factors, strict=False):
-            scale = spec.scale * float(factor)
+            scales = matrix.scales(float(factor))
             tensors = list(zip(matrix.tensors, matrix.tensor_shapes, strict=True))
             if (coded := self._coded(matrix)) is not None:
-                parts: list[Matrix] = [CodeMatrix(coded, *pair, scale) for pair in tensors]
+                parts: list[Matrix] = [
+                    CodeMatrix(coded, *pair, scale) for pair, scale in zip(tensors, scales, strict=True)
+                ]
                 yield from code_chunks(merged(matrix, parts), matrix.shape[1], workers)
             else:
                 parts = [self.matrix(*pair) for pair in tensors]
-                if scale != 1.0:
-                    parts = [Scaled(part, scale) for part in parts]
+                if any(np.any(scale != 1.0) for scale in scales):
+                    parts = [Scaled(part, scale) for part, scale in zip(parts, scales, strict=True)]
                 yield from packed_chunks(merged(matrix, parts), spec.format, workers, on_saturated)
 
     def _coded(self, spec: LinearSpec) -> CodeStore | None:

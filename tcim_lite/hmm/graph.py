@@ -82,7 +82,7 @@ OPS = {
     "Resizer": 2,
     "Cast": 2,
     "CausalConv": 1,
-    "DeltaRule": 1,
+    "DeltaRule": 2,
     "GateMul": 1,
     "HeadLinear": 1,
 }
@@ -101,6 +101,7 @@ _MINOR_OF_OP = (
 _MINOR_OF_ATTRIBUTE = {
     ("Add", "broadcast"): 3,
     ("Cast", "from"): 6,
+    ("DeltaRule", "steps"): 7,
     ("FlashAttention", "mask"): 2,
     ("FlashAttention", "sinks"): 2,
     ("FlashAttention", "softcap"): 7,

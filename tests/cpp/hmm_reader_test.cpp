@@ -57,9 +57,9 @@ void test_sha256_known_values() {
 }
 
 void test_golden_files() {
-  for (const char* name :
-       {"minimal.hmm", "every_op.hmm", "external.hmm", "shared.hmw", "two_devices.hmms", "ports.hmm",
-        "ports_two_devices.hmms", "mul.hmm", "hidden_exponent.hmm", "moe.hmm", "window.hmm", "softcap.hmm"}) {
+  for (const char* name : {"minimal.hmm", "every_op.hmm", "external.hmm", "shared.hmw", "two_devices.hmms", "ports.hmm",
+                           "ports_two_devices.hmms", "mul.hmm", "hidden_exponent.hmm", "moe.hmm", "window.hmm",
+                           "softcap.hmm", "state_space.hmm"}) {
     const std::string path = std::string(TCIM_LITE_TEST_DATA "/hmm/") + name;
     std::ostringstream expected;
     expected << std::ifstream(path + ".txt").rdbuf();

@@ -39,7 +39,7 @@ struct Small : GuardedBuffer<T> {
   }
 };
 
-enum class Rule { Linear, Gated, GatedByKey, Delta, GatedDelta, Gates };
+enum class Rule { Linear, Gated, GatedByKey, Delta, GatedDelta, Gates, Steps };
 
 template <typename T>
 void check_delta_rule(Rule rule, int64_t tokens, int64_t keys, int64_t values) {
@@ -56,8 +56,9 @@ void check_delta_rule(Rule rule, int64_t tokens, int64_t keys, int64_t values) {
   args.k = k.data();
   args.v = v.data();
   if (rule != Rule::Linear && rule != Rule::Delta) args.decay = decay.data();
-  if (rule >= Rule::Delta) args.beta = beta.data();
-  args.gates = rule == Rule::Gates;
+  if (rule >= Rule::Delta && rule != Rule::Steps) args.beta = beta.data();
+  args.gates = rule >= Rule::Gates;
+  args.steps = rule == Rule::Steps;
   if (args.gates) args.mask = mask.data();
   args.state = state.data();
   args.tokens = tokens;
@@ -70,6 +71,7 @@ void check_delta_rule(Rule rule, int64_t tokens, int64_t keys, int64_t values) {
   args.beta_stride = 1 + gap;
   args.rate = -0.7f;
   args.bias = 0.3f;
+  args.skip = 1.3f;
   args.scale = 0.25f;
   const std::string what =
       concat(name_of(kElem<T>), " delta rule ", int(rule), ", ", tokens, " tokens, ", keys, " x ", values);
@@ -131,7 +133,7 @@ void check_all() {
     check_conv<T>(size);
     check_gate_mul<T>(size);
   }
-  for (int rule = 0; rule <= int(Rule::Gates); ++rule) {
+  for (int rule = 0; rule <= int(Rule::Steps); ++rule) {
     for (const int64_t tokens : {1, 2, 15, 16, 17, 40}) {
       check_delta_rule<T>(Rule(rule), tokens, 8, 8);
       check_delta_rule<T>(Rule(rule), tokens, uniform(1, 40), uniform(1, 150));

@@ -41,6 +41,10 @@ def random_weights(model) -> None:
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif name.endswith("dt_bias"):  # steps that leave something of the tokens before
+                parameter.copy_(torch.randn_like(parameter) - 2)
+            elif name.endswith(("A_log", ".D", "conv1d.weight")):
+                parameter.add_(torch.randn_like(parameter) * 0.3)
             elif name.endswith("bias"):
                 parameter.copy_(torch.randn_like(parameter) * 0.1)
             elif name.endswith("sinks"):

@@ -8,9 +8,11 @@ from llm_packages import HYBRIDS, LoadedPackage
 from tcim_lite.llm import Sampler
 from tcim_lite.llm.engine import Engine, Features, MixedPrompt, SamplingParams, Slots, answer_all
 from tcim_lite.llm.engine.mtp_layer import MtpLayer
+from tcim_lite.models.families import FAMILIES
+from tcim_lite.models.weights.roles import MTP_JOIN
 
 SIZES = {"prefill_length": 16, "context_length": 64}
-FAMILIES_WITH_MTP = [family for family in HYBRIDS if family not in ("lfm2", "lfm2_moe", "minicpmv4_6")]
+FAMILIES_WITH_MTP = [name for name in HYBRIDS if MTP_JOIN in FAMILIES[name].tensors and name != "minicpmv4_6"]
 PROMPTS = [np.random.default_rng(seed).integers(0, 331, length).tolist() for seed, length in enumerate((21, 3, 32))]
 
 

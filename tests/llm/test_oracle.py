@@ -99,6 +99,33 @@ def test_every_family_agrees_with_transformers(tmp_path, family, change):
     assert_float32_graphs_agree(tmp_path, random_model(shape, family))
 
 
+ODD = {"hidden_size": 180, "intermediate_size": 250, "num_attention_heads": 3, "num_key_value_heads": 1}
+STATES_LAST = {"layer_types": ["full_attention", "linear_attention"] * 2}
+ATTENTION_ALONE = {"layer_types": ["attention"] * 4, "position_embedding_type": "rope", "shared_intermediate_size": 320}
+BIASES = {"attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True, "mamba_conv_bias": False}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("granitemoehybrid", {}),
+        ("granitemoehybrid", ODD | STATES_LAST | {"num_local_experts": 0, "mamba_n_heads": 6, "mamba_n_groups": 1}),
+        ("granitemoehybrid", {"attention_bias": True, "mamba_proj_bias": True, "position_embedding_type": "rope"}),
+        ("granitemoehybrid", ATTENTION_ALONE | {"num_local_experts": 0}),
+        ("bamba", {}),
+        ("bamba", ODD | BIASES | {"attn_layer_indices": [0], "mamba_n_heads": 12, "mamba_n_groups": 4}),
+        ("falcon_h1", {}),
+        ("falcon_h1", ODD | {"mamba_norm_before_gate": True, "mamba_n_groups": 1, "mamba_d_conv": 2}),
+        ("falcon_h1", {"mamba_rms_norm": False, "mamba_conv_bias": False, "mamba_d_ssm": 160}),
+        ("nemotron_h", {}),
+        ("nemotron_h", ODD | {"use_bias": True, "use_conv_bias": False, "mlp_bias": True, "n_groups": 1}),
+        ("nemotron_h", {"layers_block_type": ["full_attention", "mlp", "linear_attention"], "conv_kernel": 5}),
+    ],
+)
+def test_state_space_layers_agree_with_transformers(tmp_path, family, changes):
+    assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **changes}, family))
+
+
 @pytest.mark.parametrize(
     ("quant", "bound"), [("float16", 0.01), ("w8a8h1_sefp", 0.08), ("w4a8h0_ssfp", 0.5), ("mxfp4a8", 0.6)]
 )

@@ -8,11 +8,14 @@ from llm_packages import HYBRIDS, MODELS, TINY_CONFIG, LoadedPackage, compile_pa
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package, cache_names, lanes_of, share_kv_cache
+from tcim_lite.models.blocks import Mamba2
+from tcim_lite.models.blocks.nets import nets_of
+from tcim_lite.models.families import FAMILIES, read_config
 
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 NEXT = [5, 300, 7, 8]
 SIZES = {"prefill_length": 16, "context_length": 64}
-QK, V = 2 * 32, 4 * 48  # columns of the tiny hybrid models
+QKV = 2 * 32, 2 * 32, 4 * 48  # columns of the tiny models with linear attention
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +23,7 @@ def four_devices(monkeypatch):
     monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "4")
 
 
-def assert_same_run(package: Package, devices: tuple[int, ...]) -> None:
+def assert_same_run(package: Package, devices: tuple[int, ...], sections: tuple[int, ...] = QKV) -> None:
     single, several = LoadedPackage(package), LoadedPackage(package, devices)
     assert several.prefill(PROMPT).tobytes() == single.prefill(PROMPT).tobytes()
     for i, token in enumerate(NEXT):
@@ -33,21 +36,22 @@ def assert_same_run(package: Package, devices: tuple[int, ...]) -> None:
     for name in lane.carried:
         got, want = (loaded.prefill_module.get_dev_input(name).numpy() for loaded in (several, single))
         assert np.any(want)
-        assert got.tobytes() == as_devices_hold_it(name, want).tobytes()
+        assert got.tobytes() == as_devices_hold_it(name, want, sections).tobytes()
 
 
-def as_devices_hold_it(name: str, state: np.ndarray) -> np.ndarray:
-    """Columns of q, k and v lie together on each of two devices; everything else is cut where it is."""
-    if not name.startswith("past_conv_cache") or state.shape[1] in (QK, V):
+def as_devices_hold_it(name: str, state: np.ndarray, sections: tuple[int, ...] = QKV) -> np.ndarray:
+    """Columns of q, k and v, or of values, B and C, lie together on each device; all else is cut where it is."""
+    if not name.startswith("past_conv_cache") or state.shape[1] != sum(sections):
         return state
-    q, k, v = np.split(state, [QK, 2 * QK], axis=1)
-    halves = [np.split(part, 2, axis=1) for part in (q, k, v)]
+    halves = [np.split(part, 2, axis=1) for part in np.split(state, np.cumsum(sections)[:-1], axis=1)]
     return np.concatenate([part for pair in zip(*halves, strict=True) for part in pair], axis=1)
 
 
 @pytest.mark.parametrize(("family", "quant"), [*MODELS, *((family, "w4a8h0_ssfp") for family in HYBRIDS)])
 def test_two_devices_equal_one(tiny_package, family, quant):
-    assert_same_run(tiny_package(family, quant=quant, ndevice=2, **SIZES), (0, 1))
+    nets = nets_of(read_config(FAMILIES[family].tiny_config)).values()
+    sections = next((net.sections[1:4] for net in nets if isinstance(net, Mamba2)), QKV)
+    assert_same_run(tiny_package(family, quant=quant, ndevice=2, **SIZES), (0, 1), sections)
 
 
 @pytest.mark.parametrize("quant", ["float32", "w8a8h1_sefp"])

@@ -153,6 +153,8 @@ SIZES = {
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0}
 POSITIONS = {"original_max_position_embeddings": 512}
 LAYER_KINDS = ("full_attention", "sliding_attention")
+# What no value of a flag means.
+NONE = {"n_group": 1, "topk_group": 1, "attn_layer_indices": [], "position_embedding_type": "nope"}
 
 
 def test_older_files_of_olmo3_scale_rope_where_there_is_no_window() -> None:
@@ -200,9 +202,12 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         raw |= {"layer_types": kinds, "block_auto_adjust_ff_dim": False, "norm_eps": raw.get("rms_norm_eps", 1e-5)}
         raw |= {"rms_norm_eps": raw["norm_eps"], "block_ff_dim": raw["intermediate_size"]}
         raw["full_attn_idxs"] = [0]
-    if family == "granitemoehybrid":
-        raw |= {"layer_types": ["full_attention"] * raw["num_hidden_layers"], "num_local_experts": 0}
-        raw["shared_intermediate_size"] = raw["intermediate_size"]
+    if family == "nemotron_h":  # which counts its layers
+        raw["layers_block_type"] = ["linear_attention", "full_attention"] * (raw["num_hidden_layers"] // 2)
+        raw["layer_norm_epsilon"] = raw.get("rms_norm_eps", 1e-5)
+    if family in ("falcon_h1", "nemotron_h"):  # which refuse it, and the latter has no positions
+        unread = ("attention_bias", *(("rope_parameters", "rope_scaling") if family == "nemotron_h" else ()))
+        raw = {key: value for key, value in raw.items() if key not in unread}
     if family == "minicpm3":  # which changes the epsilon
         raw["scale_depth"] = None
     if family == "internlm3":  # transformers takes one value for both
@@ -226,12 +231,14 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     for ours, theirs in names.items():
         assert getattr(got, ours) == getattr(want, theirs), ours
     for flag, value in got.flags.items():
-        if flag == "block_ff_dim":  # which is the intermediate size there
+        # Which is the intermediate size there; another form of `layers_block_type`.
+        if flag in ("block_ff_dim", "hybrid_override_pattern"):
             continue
-        none = {"n_group": 1, "topk_group": 1, "position_embedding_type": "nope"}.get(flag)  # one group is none
         theirs = getattr(want, flag)
-        assert value == (none if theirs is None else theirs), flag
+        assert value == (NONE.get(flag) if theirs is None else theirs), flag
     assert got.head_dim == (getattr(want, "head_dim", None) or want.hidden_size // want.num_attention_heads)
+    if family == "nemotron_h":  # no positions, and no window
+        return
     rope = want.rope_parameters
     if family in ("laguna", "olmo3"):
         rope, local = (rope[kind] for kind in LAYER_KINDS)

@@ -163,8 +163,16 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("minicpm", {"sparse_config": {}}, "sparse_config={} is not supported; MiniCPM is compiled with None only"),
         ("chatglm", {"rope_ratio": 0}, "rope_ratio must be a positive number"),
         ("chatglm", {"multi_query_attention": False}, "multi_query_attention=False is not supported; ChatGLM"),
-        ("granitemoehybrid", {"layer_types": ["mamba"] * 2}, "layer_types must name 2 layers attention, got .*Mamba"),
-        ("granitemoehybrid", {"num_local_experts": 8}, "num_local_experts=8 is not supported; Granite 4 without Mamba"),
+        ("granitemoehybrid", {"layer_types": ["mamba"] * 4}, "none of the 4 layers of layer_types has attention"),
+        ("granitemoehybrid", {"layer_types": ["mamba", "conv"]}, r"layer_types must name 4 layers, linear_a.*, got \["),
+        ("granitemoehybrid", {"mamba_n_heads": 7}, "7 heads of state-space layers do not divide their 384 values"),
+        ("bamba", {"mamba_n_groups": 3}, "3 groups of state-space layers do not divide their 8 heads"),
+        ("bamba", {"attn_layer_indices": []}, "none of the 4 layers of attn_layer_indices has attention"),
+        ("bamba", {"time_step_limit": [0.0, 0.1]}, r"time_step_limit=\[0.0, 0.1\] is not supported; Bamba"),
+        ("falcon_h1", {"ssm_multipliers": [1.0] * 4}, "mlp_multipliers must be 2 numbers, and ssm_multipliers 5"),
+        ("falcon_h1", {"mlp_multipliers": 1.0}, "mlp_multipliers must be a list of positive numbers, got 1.0"),
+        ("falcon_h1", {"attention_bias": True}, "attention_bias=True is not supported; Falcon-H1 is compiled with"),
+        ("nemotron_h", {"layers_block_type": ["moe", "full_attention"]}, "layers_block_type must name 2 layers, .*moe"),
         ("granitemoehybrid", {"position_embedding_type": "x"}, "position_embedding_type='x', expected rope or nope"),
         ("glm4", {"partial_rotary_factor": 0.01}, "partial_rotary_factor=0.01 turns 0 of 64 elements"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers has 1 numbers, expected one for each of 2"),
@@ -173,7 +181,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
 )
 def test_refusals(family: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(CompileError, match=message):
-        read_config({**FAMILIES[family].tiny_config, **changes})
+        read_config({**FAMILIES[family].tiny_config, **changes}).blocks(0)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ struct DeltaRuleArgs {
   int64_t tokens, keys, values, decays;  // decays: of a token, 1 or keys
   int64_t q_stride, k_stride, v_stride, decay_stride, beta_stride, y_stride;
   bool gates;        // decay and beta are what rate and bias make gates of
+  bool steps;        // v counts times the softplus of gates, which have no beta
   float rate, bias;  // of gates
+  float skip;        // of steps: v times this is added to y
   float scale;
 };
 constexpr int64_t kDeltaRuleTokens = 16, kDeltaRuleColumns = 64;  // at a time

@@ -43,6 +43,7 @@ void StepLauncher::launch_step(const DeltaRuleSpec& spec) {
   args.y = memory_.at(spec.y.value);
   args.rate = static_cast<const float*>(memory_.weight(spec.rate_id));
   args.bias = static_cast<const float*>(memory_.weight(spec.bias_id));
+  args.skip = static_cast<const float*>(memory_.weight(spec.skip_id));
   args.q_stride = spec.q.stride;
   args.k_stride = spec.k.stride;
   args.v_stride = spec.v.stride;

@@ -12,16 +12,22 @@ namespace {
 
 constexpr size_t kQ = 0, kK = 1, kV = 2, kState = 3;
 
-// Which operands follow the state, by the rule; then rate, bias and mask, where they are there.
+// Which operands follow the state, by the rule; then rate, bias, with steps skip, and mask, where they are there.
 struct Operands {
-  explicit Operands(const std::string& rule) : has_decay(rule.find("gated") == 0), has_beta(rule.ends_with("delta")) {}
-  bool has_decay, has_beta;
+  explicit Operands(const Op& op) {
+    const std::string& rule = std::get<std::string>(*op.find("update_rule"));
+    has_decay = rule.find("gated") == 0;
+    has_beta = rule.ends_with("delta");
+    has_steps = op.find("steps") != nullptr;
+  }
+  bool has_decay, has_beta, has_steps;
 
   size_t decay() const { return kState + 1; }
   size_t beta() const { return decay() + (has_decay ? 1 : 0); }
   size_t rate() const { return beta() + (has_beta ? 1 : 0); }
   size_t bias() const { return rate() + 1; }
-  size_t mask() const { return rate() + 2; }
+  size_t skip() const { return rate() + 2; }
+  size_t mask() const { return skip() + (has_steps ? 1 : 0); }
 };
 
 bool is_in_place(const Op& op) { return op.find("state") != nullptr; }
@@ -30,8 +36,6 @@ std::vector<StateOperand> states_of_delta_rule(const Op& op) {
   if (is_in_place(op)) return {{kState, 1}};
   return {};
 }
-
-Operands operands_of(const Op& op) { return Operands(std::get<std::string>(*op.find("update_rule"))); }
 
 void check_gates(const OpCheck& op, const Operands& at, DType dtype) {
   const Shape &v = op.input(kV).shape, &state = op.input(kState).shape;
@@ -45,21 +49,23 @@ void check_gates(const OpCheck& op, const Operands& at, DType dtype) {
     op.not_a_weight(op.input(at.beta()));
     op.expect(op.input(at.beta()), dtype, {v[0], v[1], v[2]});
   }
-  if (op.num_inputs() == at.rate()) return;
-  if (!at.has_decay || !at.has_beta || op.input(at.decay()).shape.size() == 4)
-    op.refuse("a rate goes with the rule gated_delta and one decay for each head");
+  if (op.num_inputs() == at.rate() && !at.has_steps) return;
+  if (!at.has_decay || at.has_beta == at.has_steps || op.input(at.decay()).shape.size() == 4)
+    op.refuse("a rate goes with the rule gated_delta, or gated with steps, and one decay for each head");
   op.constant(op.input(at.rate()), DType::Float32, {v[2]});
   op.constant(op.input(at.bias()), DType::Float32, {v[2]});
+  if (at.has_steps) op.constant(op.input(at.skip()), DType::Float32, {v[2]});
   if (op.num_inputs() == at.mask()) return;
   op.not_a_weight(op.input(at.mask()));
   op.expect(op.input(at.mask()), dtype, {v[0], v[1]});
 }
 
 void check_delta_rule(const OpCheck& op) {
-  op.attributes({"update_rule", "scale", "state"});
+  op.attributes({"update_rule", "scale", "state", "steps"});
   op.text_in("update_rule", {"linear", "gated", "delta", "gated_delta"});
-  const Operands at = operands_of(op.op());
-  op.arity(at.rate(), at.mask() + 1, std::max<size_t>(op.op().outputs.size(), 2));
+  if (op.has_attribute("steps")) op.text_in("steps", {"softplus"});
+  const Operands at(op.op());
+  op.arity(at.has_steps ? at.mask() : at.rate(), at.mask() + 1, std::max<size_t>(op.op().outputs.size(), 2));
   if (op.num_inputs() == at.bias()) op.refuse("a rate without a bias");
   op.positive_number("scale", 1);
   const Value &q = op.input(kQ), &k = op.input(kK), &v = op.input(kV), &state = op.input(kState);
@@ -85,7 +91,7 @@ void check_delta_rule(const OpCheck& op) {
 }
 
 void plan_delta_rule(PlanBuilder& plan, const Op& op) {
-  const Operands at = operands_of(op);
+  const Operands at(op);
   DeltaRuleSpec step;
   const auto read = [&](size_t i) {
     plan.values.reads(op.inputs[i], plan.next_step());
@@ -108,6 +114,7 @@ void plan_delta_rule(PlanBuilder& plan, const Op& op) {
   if (op.inputs.size() > at.rate()) {
     step.rate_id = op.inputs[at.rate()];
     step.bias_id = op.inputs[at.bias()];
+    if (at.has_steps) step.skip_id = op.inputs[at.skip()];
   }
   if (op.inputs.size() > at.mask()) step.mask = read_dense(plan, op, at.mask());
   const double scale = op.attribute("scale", -1.0);
@@ -135,12 +142,14 @@ void cost_delta_rule(const Graph& graph, const Op& op, OpCost& cost) {
 extern const OpDefinition DeltaRule = {
     "q [B, T, q_heads, K] T, k [B, T, k_heads, K] T, v [B, T, heads, V] T, state [B, heads, K, V] T; decay [B, T, "
     "heads] or [B, T, heads, K] T with the rules gated and gated_delta; beta [B, T, heads] T with delta and "
-    "gated_delta; weights rate, bias float32 [heads] (optional); mask [B, T] T (optional, with them) {update_rule: "
-    "\"linear\", \"gated\", \"delta\" or \"gated_delta\"; scale: float, default 1/sqrt(K); state: \"in_place\", "
-    "optional} -> y like v, new state like "
-    "state, or T such states; q_heads and k_heads divide heads",
+    "gated_delta; weights rate, bias, with steps skip, float32 [heads] (optional); mask [B, T] T (optional, with them) "
+    "{update_rule: \"linear\", \"gated\", \"delta\" or \"gated_delta\"; scale: float, default 1/sqrt(K); state: "
+    "\"in_place\", optional; steps: \"softplus\" (optional, with the rule gated and a rate)} -> y like v, new state "
+    "like state, or T such states; q_heads and k_heads divide heads",
     "ONNX's LinearAttention, token by token: S = exp(decay) * S; S += k * beta * (v - S^T k), or k * v without beta; "
     "y = scale * S^T q. With rate and bias, decay stands for rate * softplus(decay + bias) and beta for sigmoid(beta). "
+    "With steps, as in the state-space layers of Mamba-2, k * v is k * step * v, where step is this softplus, and "
+    "skip * v is added to y. "
     "A token whose mask is 0 changes nothing and gives 0. Of T states each is that behind a token, rounded to T before "
     "the next token reads it. With state: \"in_place\" the state is of kind state, and the result is the same storage",
     Cut::Heads,

@@ -33,7 +33,8 @@ struct DeltaRuleSpec {
   Rows decay, beta;  // [slots * tokens, heads], decay also [.., heads * keys]
   // float32 [heads]: then decay and beta are what gates are made of.
   uint32_t rate_id = kNoValue, bias_id = kNoValue;
-  uint32_t mask = kNoValue;  // [slots * tokens]; a token of 0 changes nothing
+  uint32_t skip_id = kNoValue;  // float32 [heads]: then v counts times the softplus of decay, and is added to y
+  uint32_t mask = kNoValue;     // [slots * tokens]; a token of 0 changes nothing
   int64_t heads = 0, q_heads = 0, k_heads = 0, keys = 0, values = 0;
   float scale = 0;
 

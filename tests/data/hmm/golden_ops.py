@@ -214,8 +214,11 @@ def moe_data() -> list[WeightData]:
     ]
 
 
-def linear_attention_graph() -> Graph:
-    """A convolution, the delta rule with gates and a mask, and its gate: two heads of 4 keys and 8 values, one key."""
+def linear_attention_graph(*, steps: bool = False) -> Graph:
+    """A convolution, the delta rule with gates and a mask, and its gate: two heads of 4 keys and 8 values, one key.
+
+    With `steps`, what a state-space layer has for the delta rule.
+    """
     values = [
         Value("x", "input", "float16", [1, 3, 24]),
         Value("current_length", "input", "int32", [1]),
@@ -238,6 +241,11 @@ def linear_attention_graph() -> Graph:
         Value("new_state", "intermediate", "float16", [1, 2, 4, 8]),
         Value("y", "intermediate", "float16", [1, 3, 2, 8]),
     ]
+    rule = Op("DeltaRule", [12, 14, 16, 5, 3, 3, 7, 8, 2], [17, 18], {"update_rule": "gated_delta"})
+    if steps:
+        values.append(Value("skip", "weight", "float32", [2], weight=3))
+        attributes = {"update_rule": "gated", "steps": "softplus", "scale": 1.0}
+        rule = Op("DeltaRule", [14, 12, 16, 5, 3, 7, 8, 20, 2], [17, 18], attributes)
     ops = [
         Op("CausalConv", [0, 4, 6, 1], [9, 10], {"activation": "silu"}),
         Op("Slice", [9], [11], {"start": 0, "stop": 4}),
@@ -246,7 +254,7 @@ def linear_attention_graph() -> Graph:
         Op("Reshape", [13], [14]),
         Op("Slice", [9], [15], {"start": 8, "stop": 24}),
         Op("Reshape", [15], [16]),
-        Op("DeltaRule", [12, 14, 16, 5, 3, 3, 7, 8, 2], [17, 18], {"update_rule": "gated_delta"}),
+        rule,
         Op("GateMul", [17, 16], [19], {"function": "silu"}),
     ]
     return Graph("linear_attention", values, ops, [0, 1, 2, 3, 4, 5], [19, 10, 18], live_rows=1)
@@ -257,4 +265,5 @@ def linear_attention_data() -> list[WeightData]:
         WeightData("taps", "float32", "dense", (4, 24), np.arange(96, dtype=np.float32).reshape(4, 24) / 96),
         WeightData("rate", "float32", "dense", (2,), np.array([-0.5, -1], np.float32)),
         WeightData("bias", "float32", "dense", (2,), np.array([0, 1], np.float32)),
+        WeightData("skip", "float32", "dense", (2,), np.array([1, 0.5], np.float32)),
     ]

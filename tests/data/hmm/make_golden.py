@@ -91,8 +91,9 @@ def make(folder: Path) -> None:
         "heads", "uint8", "linear_w8", (2, 4, 64), pattern(packed_bytes("linear_w8", (2, 4, 64), "uint8"), 5)
     )
     write_model(folder / "groups.hmm", groups_graph(), [heads], producer=_PRODUCER)
-    path = folder / "linear_attention.hmm"
-    write_model(path, linear_attention_graph(), linear_attention_data(), producer=_PRODUCER)
+    data = linear_attention_data()
+    write_model(folder / "linear_attention.hmm", linear_attention_graph(), data[:3], producer=_PRODUCER)
+    write_model(folder / "state_space.hmm", linear_attention_graph(steps=True), data, producer=_PRODUCER)
     write_model(folder / "hidden_exponent.hmm", hidden_exponent_graph(), [weight], producer=_PRODUCER)
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):
         path.with_name(path.name + ".txt").write_text(summary(read(path)) + "\n")

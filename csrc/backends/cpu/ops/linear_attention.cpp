@@ -79,6 +79,8 @@ void DeltaRuleStep::run(const RunContext& context) const {
       args.rate = rate[head];
       args.bias = bias[head];
     }
+    args.steps = skip != nullptr;
+    if (args.steps) args.skip = skip[head];
     args.scale = scale;
     const int64_t each = new_states.size() == 1 ? tokens : 1;  // tokens of a state
     for (uint32_t id : new_states) {

@@ -19,9 +19,12 @@ struct CausalConvStep final : Step, CausalConvSpec {
 
 struct DeltaRuleStep final : Step, DeltaRuleSpec {
   DeltaRuleStep(DeltaRuleSpec spec, const WeightFinder& finder)
-      : DeltaRuleSpec(std::move(spec)), rate(finder.find<float>(rate_id)), bias(finder.find<float>(bias_id)) {}
+      : DeltaRuleSpec(std::move(spec)),
+        rate(finder.find<float>(rate_id)),
+        bias(finder.find<float>(bias_id)),
+        skip(finder.find<float>(skip_id)) {}
 
-  const float *rate, *bias;
+  const float *rate, *bias, *skip;
   void run(const RunContext& context) const override;
   int64_t member_bytes() const override { return delta_rule_floats(keys, values) * int64_t(sizeof(float)); }
 };

@@ -44,18 +44,18 @@ void delta_rule(const DeltaRuleArgs& args) {
       for (int64_t j = 0; j < values; ++j) Row::store(y, j, 0.0f);
       continue;
     }
-    float partial[16] = {};
+    float partial[16] = {}, step = 1;
     for (int64_t i = 0; i < keys; ++i) {
       partial[i % 16] = std::fmaf(Row::load(q, i), Row::load(k, i), partial[i % 16]);
       decays[i] = 1;
       if (args.decay == nullptr) continue;
       float decay = Row::load(Row::at(args.decay, t * args.decay_stride), args.decays == 1 ? 0 : i);
-      if (args.gates) decay = args.rate * softplus(Lane{decay + args.bias}).v;
+      if (args.gates) decay = args.rate * (step = softplus(Lane{decay + args.bias}).v);
       decays[i] = exp_ref(decay);
     }
     const float product = tree_sum(partial);
     float beta = args.beta == nullptr ? 1 : Row::load(Row::at(args.beta, t * args.beta_stride), 0);
-    if (args.gates) beta = sigmoid(Lane{beta}).v;
+    if (args.gates) beta = args.steps ? step : sigmoid(Lane{beta}).v;
     for (int64_t j = 0; j < values; ++j) {
       float known = 0, sum = 0;
       for (int64_t i = 0; i < keys; ++i) {
@@ -63,8 +63,10 @@ void delta_rule(const DeltaRuleArgs& args) {
         sum = std::fmaf(Row::load(q, i) * decays[i], state[i * values + j], sum);
       }
       float change = Row::load(v, j);
-      if (args.beta != nullptr) change = (change - known) * beta;
-      Row::store(y, j, std::fmaf(change, product, sum) * args.scale);
+      if (args.beta != nullptr) change = change - known;
+      if (args.beta != nullptr || args.steps) change = change * beta;
+      const float result = std::fmaf(change, product, sum) * args.scale;
+      Row::store(y, j, args.steps ? std::fmaf(Row::load(v, j), args.skip, result) : result);
       for (int64_t i = 0; i < keys; ++i)
         state[i * values + j] = std::fmaf(Row::load(k, i), change, state[i * values + j] * decays[i]);
     }

@@ -75,13 +75,16 @@ __global__ void delta_rule_kernel(DeltaRuleArgs args) {
     const T* q = static_cast<const T*>(args.q) + row * args.q_stride + head / (args.heads / args.q_heads) * args.keys;
     const T* k = static_cast<const T*>(args.k) + row * args.k_stride + head / (args.heads / args.k_heads) * args.keys;
     __syncthreads();  // the token before is done with
-    float product = 0;
+    float product = 0, step = 1;
+    if (args.rate != nullptr)
+      step = apply<kSoftplus>(
+          load(static_cast<const T*>(args.decay) + row * args.decay_stride + head) + args.bias[head], 0, 0);
     for (int i = threadIdx.x; i < args.keys; i += kThreads) {
       float decay = 0;
       if (args.decay != nullptr)
         decay = load(static_cast<const T*>(args.decay) + row * args.decay_stride + head * args.decays +
                      (args.decays > 1 ? i : 0));
-      if (args.rate != nullptr) decay = args.rate[head] * apply<kSoftplus>(decay + args.bias[head], 0, 0);
+      if (args.rate != nullptr) decay = args.rate[head] * step;
       key[i] = load(k + i);
       query[i] = load(q + i);
       kept[i] = expf(decay);
@@ -102,13 +105,16 @@ __global__ void delta_rule_kernel(DeltaRuleArgs args) {
       known += partial[0][other][column];
       sum += partial[1][other][column];
     }
-    float change = inside ? load(static_cast<const T*>(args.v) + row * args.v_stride + head * args.values + j) : 0.0f;
+    const float value_in =
+        inside ? load(static_cast<const T*>(args.v) + row * args.v_stride + head * args.values + j) : 0.0f;
+    float change = args.skip != nullptr ? value_in * step : value_in;
     if (args.beta != nullptr) {
       float beta = load(static_cast<const T*>(args.beta) + row * args.beta_stride + head);
       if (args.rate != nullptr) beta = apply<kSigmoid>(beta, 0, 0);
       change = (change - known) * beta;
     }
-    if (inside && part == 0) store(y, fmaf(change, product, sum) * args.scale);
+    const float result = fmaf(change, product, sum) * args.scale;
+    if (inside && part == 0) store(y, args.skip != nullptr ? fmaf(value_in, args.skip[head], result) : result);
     for (int i = part; i < args.keys; i += kParts) {
       float& value = state[i * kColumns + column];
       value = fmaf(key[i], change, value * kept[i]);

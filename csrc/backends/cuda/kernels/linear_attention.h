@@ -32,7 +32,7 @@ struct DeltaRuleArgs {
   const void* state;                            // [slots, heads, keys, values]
   void* new_state;                              // the same
   void* y;
-  const float *rate, *bias;  // [heads] or null
+  const float *rate, *bias, *skip;  // [heads] or null
   int64_t q_stride, k_stride, v_stride, decay_stride, beta_stride, y_stride;
   int slots, tokens, heads, q_heads, k_heads, keys, values, decays;
   int first, count;  // tokens of this launch

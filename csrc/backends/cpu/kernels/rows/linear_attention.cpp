@@ -45,8 +45,9 @@ void read_gates(const DeltaRuleArgs& args, int64_t begin, Tokens& tokens, float*
     if (args.beta != nullptr) tokens.beta[n] = read(args.beta, args.beta_stride);
   }
   if (args.gates) {
-    store(decay, broadcast(args.rate) * softplus(load(decay) + broadcast(args.bias)));
-    store(tokens.beta, sigmoid(load(tokens.beta)));
+    const Vec step = softplus(load(decay) + broadcast(args.bias));
+    store(decay, broadcast(args.rate) * step);
+    store(tokens.beta, args.steps ? step : sigmoid(load(tokens.beta)));
   }
   store(decay, exp(load(decay)));
 }
@@ -117,9 +118,11 @@ void run_columns(const DeltaRuleArgs& args, const Tokens& tokens, int64_t begin,
     const T* value = static_cast<const T*>(args.v) + t * args.v_stride + col;
     T* y = static_cast<T*>(args.y) + t * args.y_stride + col;
     for (int v = 0; v < V; ++v) {
-      change[v] = load_last(value, v);
-      if (args.beta != nullptr) change[v] = (change[v] - known[v]) * broadcast(tokens.beta[n]);
-      const Vec result = fma(change[v], broadcast(tokens.product[n]), sum[v]) * broadcast(args.scale);
+      const Vec given = change[v] = load_last(value, v);
+      if (args.beta != nullptr) change[v] = change[v] - known[v];
+      if (args.beta != nullptr || args.steps) change[v] = change[v] * broadcast(tokens.beta[n]);
+      Vec result = fma(change[v], broadcast(tokens.product[n]), sum[v]) * broadcast(args.scale);
+      if (args.steps) result = fma(given, broadcast(args.skip), result);
       v + 1 < V ? store(y + v * kLanes, result) : store(y + v * kLanes, result, lanes);
     }
   }

@@ -1,0 +1,107 @@
+"""What families with state-space layers share: config keys, checkpoint tensors, graph inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...blocks import Mamba2
+from ...common.config_keys import Key, Only
+from ...common.errors import CompileError
+from ...contract import Contract, Port
+from ...family import Tensors, plain, tensors_of
+from ...model_config import ModelConfig
+from ...weights import roles
+
+_OLD_KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
+_TAGGED = {"__float__": "Infinity"}  # as transformers 5 writes it
+NO_LIMIT = Only("time_step_limit", [0.0, math.inf], also=(None, [0.0, _TAGGED], [0, _TAGGED], [0, math.inf]))
+
+KEYS: tuple[Key | Only, ...] = (
+    Key("mamba_n_heads", absent=128),
+    Key("mamba_n_groups", absent=1),
+    Key("mamba_d_state", absent=256),
+    Key("mamba_d_conv", absent=4),
+    Key("mamba_expand", absent=2),
+    Key("mamba_conv_bias", "flag", absent=True),
+    NO_LIMIT,
+)
+# As small as it gets with several groups and sizes that are no powers of two.
+TINY: Mapping[str, Any] = {"mamba_n_heads": 8, "mamba_n_groups": 2, "mamba_d_state": 24, "mamba_expand": 2}
+
+
+def with_states(contract: Contract) -> Contract:
+    """Returns the graph inputs and outputs of a family some of whose layers have linear attention."""
+    return replace(
+        contract,
+        linear_mask=Port("linear_mask", "linear_attn_mask", ""),
+        carried=(
+            Port("conv_state", "past_conv_cache_{layer}", ""),
+            Port("recurrent_state", "past_recurrent_state_{layer}", ""),
+        ),
+        carried_outputs=("conv_cache_out_{layer}", "recurrent_state_out_{layer}"),
+    )
+
+
+def layer_kinds(key: str, kinds: Sequence[str], layers: int, known: Sequence[str]) -> tuple[str, ...]:
+    """Returns the kinds of layers as transformers 5 calls them.
+
+    Raises:
+        CompileError: There are not `layers` of the `known` ones, or none has attention.
+    """
+    found = tuple(_OLD_KINDS.get(kind, kind) for kind in kinds)
+    if len(found) != layers or not set(found) <= set(known):
+        raise CompileError(f"config.json: {key} must name {layers} layers, {' or '.join(known)}, got {kinds!r:.80}")
+    if "full_attention" not in found:  # programs learn the context's length from a cache
+        raise CompileError(f"config.json: none of the {layers} layers of {key} has attention, expected one at least")
+    return found
+
+
+def state_space(config: ModelConfig, inner: int, **options: Any) -> Mamba2:
+    """Returns the block of a layer with `inner` values, of a config with the keys above."""
+    flags = config.flags
+    return checked(
+        inner,
+        heads=flags["mamba_n_heads"],
+        groups=flags["mamba_n_groups"],
+        keys=flags["mamba_d_state"],
+        taps=flags["mamba_d_conv"],
+        conv_bias=flags["mamba_conv_bias"],
+        **{"epsilon": config.rms_norm_eps, **options},
+    )
+
+
+def checked(inner: int, *, heads: int, groups: int, **options: Any) -> Mamba2:
+    """Returns the block whose heads share out `inner` values and are shared out by groups.
+
+    Raises:
+        CompileError: They are not shared out evenly.
+    """
+    for what, count, of in (("heads", heads, inner), ("groups", groups, heads)):
+        if of % count:
+            raise CompileError(
+                f"config.json: {count} {what} of state-space layers do not divide their {of} "
+                f"{'values' if of == inner else 'heads'}"
+            )
+    return Mamba2(heads=heads, values=inner // heads, groups=groups, **options)
+
+
+def tensors(net: str) -> Mapping[roles.Role, Tensors]:
+    """Returns where the weights of a state-space layer come from."""
+    return {
+        **tensors_of(
+            {
+                (roles.SSM_IN, roles.SSM_IN_BIAS): "in_proj",
+                (roles.SSM_TAPS, roles.SSM_TAPS_BIAS): "conv1d",
+                (roles.SSM_OUT, roles.SSM_OUT_BIAS): "out_proj",
+            },
+            f"{net}.",
+        ),
+        roles.SSM_RATE: Tensors("plain", (f"{net}.A_log",), function="minus_exp"),
+        roles.SSM_STEP_BIAS: plain(f"{net}.dt_bias"),
+        roles.SSM_SKIP: plain(f"{net}.D"),
+        roles.SSM_NORM: plain(f"{net}.norm.weight"),
+        roles.SSM_NORM_FACTORS: plain(f"{net}.norm.weight"),
+    }
