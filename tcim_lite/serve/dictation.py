@@ -46,18 +46,18 @@ LANGUAGES = {
 
 
 def question(family: str, request: TranscriptionRequest, task: Task) -> tuple[list[Message], str]:
-    """The chat that asks Qwen3-ASR or GLM-ASR for the text, and how its answer begins.
+    """The chat that asks a language model for the text, and how its answer begins.
 
     Raises:
         ApiError: 400: A field that a model of this family has no place for.
     """
     sound = ContentPart(type="input_audio")
     system = [Message(role="system", content=request.prompt)] if request.prompt else []
-    if task != "transcribe":
+    if family in ("glmasr", "qwen3_asr") and task != "transcribe":
         raise ApiError(
             400,
             "/v1/audio/translations: this model has only learned to write down what is said; use "
-            "/v1/audio/transcriptions, or serve Whisper",
+            "/v1/audio/transcriptions, or serve Whisper or Gemma 4",
             code="unsupported_audio",
         )
     if family == "glmasr":
@@ -70,10 +70,16 @@ def question(family: str, request: TranscriptionRequest, task: Task) -> tuple[li
                     param=name,
                 )
         return [Message(role="user", content=[sound, ContentPart(type="text", text=_LEARNED)])], ""
+    language = _name(request.language) if request.language else None
+    if family != "qwen3_asr":  # a model that does as it is told
+        if task == "translate":
+            told = f"Translate this audio{f' from {language}' if language else ''} into English."
+        else:
+            told = f"Transcribe this audio{f' into {language}' if language else ''}."
+        return [*system, Message(role="user", content=[sound, ContentPart(type="text", text=told)])], ""
     asked = [*system, Message(role="user", content=[sound])]
-    if not request.language:
+    if language is None:
         return asked, ""
-    language = LANGUAGES.get(request.language.lower(), request.language.capitalize())
     if language not in LANGUAGES.values():
         raise _unknown(request.language, "Qwen3-ASR", list(LANGUAGES))
     return asked, f"language {language}{ASR_TAG}"
@@ -102,6 +108,10 @@ def whisper_language(whisper: WhisperReader, request: TranscriptionRequest, task
     if code not in whisper.languages:
         raise _unknown(asked, "this Whisper", sorted(whisper.languages))
     return code
+
+
+def _name(language: str) -> str:
+    return LANGUAGES.get(language.lower(), language.capitalize())
 
 
 def _unknown(asked: str | None, who: str, known: Sequence[str]) -> ApiError:

@@ -20,6 +20,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="needs the extra [chat]")
 pytest.importorskip("transformers.models.glmasr", reason="the oracle has no GLM-ASR")
 pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
 
+import test_gemma_audio
 import test_glm_asr
 import test_qwen3_asr
 
@@ -34,6 +35,7 @@ TEMPLATE = (
 SPECIAL = {
     "qwen3_asr": ["<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"],
     "glmasr": ["<|begin_of_audio|>", "<|pad|>", "<|end_of_audio|>"],
+    "gemma4": ["<|audio>", "<|audio|>", "<audio|>"],
 }
 
 
@@ -65,12 +67,13 @@ class HearingModel:
         self.tokenizer.add_special_tokens(SPECIAL[family])
         torch.manual_seed(6)
         self.model = self._make()
-        random_weights(self.model)
+        random_weights(self.model.model.language_model if family == "gemma4" else self.model)
         hf = folder / "hf"
         self.model.save_pretrained(hf)
         self.tokenizer.save(str(hf / "tokenizer.json"))
         shutil.copyfile(DEMO_CHECKPOINT / "tokenizer_config.json", hf / "tokenizer_config.json")
-        (hf / "chat_template.jinja").write_text(TEMPLATE.replace("MARK", "".join(SPECIAL[family])))
+        written = self.mark if family == "gemma4" else "".join(SPECIAL[family])
+        (hf / "chat_template.jinja").write_text(TEMPLATE.replace("MARK", written))
         sizes = {"prefill_length": 16, "context_length": 256, "audio_frames": FRAMES, **options}
         self.package = compile_package(hf, folder / "out", quant="float32", **sizes)
 
@@ -79,6 +82,15 @@ class HearingModel:
 
     def _make(self) -> Any:
         text = {"vocab_size": self.tokenizer.get_vocab_size(), "tie_word_embeddings": False}
+        if self.family == "gemma4":
+            names = ("boa_token_id", "audio_token_id", "eoa_token_index")
+            layers = {"hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": text["vocab_size"]}
+            tokens = {
+                "image_token_id": 7,
+                "video_token_id": 8,
+                **dict(zip(names, map(self.id, self.special), strict=True)),
+            }
+            return test_gemma_audio.random_model(test_gemma_audio.TEXT | text | layers, tokens)
         tests, kind, config, model = {
             "glmasr": (
                 test_glm_asr,
@@ -104,6 +116,11 @@ class HearingModel:
 
     def rows(self, samples: np.ndarray) -> Any:
         """Of a sound, by the model's encoder; transformers computes the features, too."""
+        if self.family == "gemma4":
+            found = transformers.Gemma4AudioFeatureExtractor()([samples], return_tensors="pt")
+            with torch.no_grad():
+                seen = self.model.model.get_audio_features(found.input_features, found.input_features_mask)
+            return seen.pooler_output[seen.attention_mask]
         bins = self.model.config.audio_config.num_mel_bins
         extractor = transformers.WhisperFeatureExtractor(feature_size=bins, chunk_length=FRAMES // 100)
         features = torch.tensor(extractor(samples, sampling_rate=RATE, return_tensors="np").input_features)
@@ -119,7 +136,11 @@ class HearingModel:
         with torch.no_grad():
             rows = self.model.get_input_embeddings()(ids)
             rows[ids == self.id(self.mark)] = torch.cat([self.rows(samples) for samples in sounds])
-            logits = self.model(inputs_embeds=rows[None]).logits[0]
+            inner = {}
+            if self.family == "gemma4":  # whose layers have inputs of their own, of a token of padding for sounds
+                padded = torch.where(ids == self.id(self.mark), self.model.config.text_config.pad_token_id, ids)
+                inner["per_layer_inputs"] = self.model.model.language_model.get_per_layer_inputs(padded[None], None)
+            logits = self.model(inputs_embeds=rows[None], **inner).logits[0]
         # Twice: the logarithm of a sum is off by as much as a logit. And as much again for the sums of the encoder.
         bound = 4 * logit_bound(self.model.config.text_config) * float(logits.abs().max())
         return torch.log_softmax(logits, -1).numpy(), bound

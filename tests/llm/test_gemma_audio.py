@@ -31,10 +31,13 @@ FRAMES, BLOCK = 124, 12  # 31 rows, in three blocks
 OPTIONS = {"quant": "float32", "prefill_length": 8, "context_length": 32, "audio_frames": FRAMES}
 
 
-def random_model(**sound):
+def random_model(text=TEXT, tokens=None, **sound):
     torch.manual_seed(3)
     config = transformers.Gemma4Config(
-        text_config=TEXT, audio_config={**SOUND, **sound}, vision_config=FAMILY.vision.tiny, image_token_id=7
+        text_config=text,
+        audio_config={**SOUND, **sound},
+        vision_config=FAMILY.vision.tiny,
+        **(tokens or {"image_token_id": 7}),
     )
     model = transformers.Gemma4ForConditionalGeneration._from_config(config, attn_implementation="eager").float().eval()
     with torch.no_grad():

@@ -44,6 +44,7 @@ def models(tmp_path_factory):
     return {
         "qwen3_asr": HearingModel("qwen3_asr", folder("qwen3_asr"), batch=2),
         "glmasr": HearingModel("glmasr", folder("glmasr")),
+        "gemma4": HearingModel("gemma4", folder("gemma4")),
     }
 
 
@@ -52,7 +53,7 @@ def servers(models, start):
     return {name: start(folder=model.package.folder) for name, model in models.items()}
 
 
-@pytest.fixture(params=["qwen3_asr", "glmasr"])
+@pytest.fixture(params=["qwen3_asr", "glmasr", "gemma4"])
 def name(request):
     return request.param
 
@@ -98,7 +99,8 @@ def asked(model, piece: str, seconds: float, begun: str = "", system: str = "") 
 
 def test_transcriptions_are_those_of_transformers(models, servers, name):
     model = models[name]
-    tokens = asked(model, INSTRUCTION if name == "glmasr" else "", 1.3)
+    asks = {"glmasr": INSTRUCTION, "qwen3_asr": "", "gemma4": "Transcribe this audio."}
+    tokens = asked(model, asks[name], 1.3)
     want = greedy(model, tokens, [FIRST], LIMIT)
     assert len(want) >= 3
     with servers[name].client() as client:
@@ -109,6 +111,18 @@ def test_transcriptions_are_those_of_transformers(models, servers, name):
     assert found.usage.input_tokens == len(tokens)
     assert found.usage.input_token_details.audio_tokens == tokens.count(model.id(model.mark))
     assert found.usage.output_tokens == len(want)
+
+
+def test_gemma_4_is_told_to_translate(models, servers):
+    model = models["gemma4"]
+    want = greedy(model, asked(model, "Translate this audio from German into English.", 1.3), [FIRST], LIMIT)
+    assert len(want) >= 3
+    form = {"language": "de", "max_completion_tokens": str(len(want))}
+    done = servers["gemma4"].post("/v1/audio/translations", data=form, files=FILE)
+    assert done.json()["text"] == model.tokenizer.decode(want).strip()
+    done = servers["glmasr"].post("/v1/audio/translations", files=FILE)
+    assert done.status_code == 400
+    assert "only learned to write down" in done.json()["error"]["message"]
 
 
 def test_a_language_and_a_prompt(models, servers):

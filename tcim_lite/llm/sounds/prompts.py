@@ -8,12 +8,17 @@ import tcim_lite.runtime as tcim
 
 from ..media import Configs, MediaPrompts, Seen
 from ..package import Package
-from .encoder import EncoderReader
+from .encoder import EncoderReader, GemmaReader
 from .mel import RATE
 from .wav import read_wav
 from .whisper import WhisperReader
 
-_HEARD = ("qwen3_asr", "glmasr")
+# By `model_type`: the graph that hears, and what feeds it.
+_HEARD: dict[str, tuple[str, type[EncoderReader]]] = {
+    "qwen3_asr": ("encode.hmm", EncoderReader),
+    "glmasr": ("encode.hmm", EncoderReader),
+    "gemma4": ("audio.hmm", GemmaReader),
+}
 
 
 class SoundPrompts(MediaPrompts):
@@ -55,13 +60,14 @@ class SoundPrompts(MediaPrompts):
         family = str(configs.config.get("model_type"))
         if family == "whisper":
             return cls(WhisperReader(package.tokenizer_folder, configs), family)
-        if family not in _HEARD or not package.has("encode.hmm"):
+        graph, reader = _HEARD.get(family, ("", EncoderReader))
+        if not graph or not package.has(graph):
             raise FileNotFoundError(
-                f"{package.name} has no encoder of sounds that can be fed here; take a package of Whisper, Qwen3-ASR "
-                "or GLM-ASR"
+                f"{package.name} has no encoder of sounds that can be fed here; take a package of Whisper, Qwen3-ASR, "
+                "GLM-ASR or Gemma 4 (E2B, E4B)"
             )
         weights: Any = tcim.WeightManager(device)
-        return cls(EncoderReader(package.graph("encode.hmm"), weights, configs), family)
+        return cls(reader(package.graph(graph), weights, configs), family)
 
     def parts(self, data: bytes) -> list[tuple[float, float, Seen]]:
         """A sound of any length, in parts that the encoder takes: begin and end in seconds, and what is there.
