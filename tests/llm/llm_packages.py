@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from family_forms import EVERY_FORM
 
 import tcim_lite.runtime as tcim
 from tcim_lite import layers
@@ -22,9 +23,9 @@ QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "mxfp4a8", "float16", "float32"]
 # Those without linear attention, whose states are rounded between two runs and are one sequence's.
 STATELESS = [name for name, family in FAMILIES.items() if not family.contract.carried]
 HYBRIDS = [name for name, family in FAMILIES.items() if family.contract.carried]
-# Every profile, and every family: families differ in blocks, not in numbers.
+# Every profile, and every form of a block: families differ in blocks, not in numbers.
 MODELS = [("qwen3", quant) for quant in QUANTS]
-MODELS += [(family, "w4a8h0_ssfp") for family in STATELESS if family != "qwen3"]
+MODELS += [(family, "w4a8h0_ssfp") for family in EVERY_FORM if family in STATELESS and family != "qwen3"]
 # Those whose graphs may have several slots; the others take positions along three axes.
 WITHOUT_AXES = [name for name in STATELESS if not FAMILIES[name].contract.axes]
 

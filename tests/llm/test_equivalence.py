@@ -8,6 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 import warm_python
+from family_forms import EVERY_FORM
 from isas import X86_64, cpu_has
 from llm_packages import MODELS, QUANTS, WITHOUT_AXES, LoadedPackage
 
@@ -112,7 +113,7 @@ for folder in sys.argv[2:]:
         digest.update(cache.tobytes())
     print(digest.hexdigest(), flush=True)
 """
-OTHERS = [family for family in FAMILIES if family != "qwen3"]
+OTHERS = [family for family in EVERY_FORM if family != "qwen3"]
 
 
 def test_a_thread_with_the_stack_that_musl_gives_computes_prompts(tiny_package):
@@ -175,7 +176,7 @@ def test_every_instruction_set_and_thread_count_gives_the_same_bits(digest_of_qu
 
 @pytest.mark.parametrize("isa", X86_64)
 @pytest.mark.parametrize("family", OTHERS)
-def test_every_family_gives_the_same_bits_on_every_instruction_set(digest_of_family, family, isa):
+def test_every_form_of_a_block_gives_the_same_bits_on_every_instruction_set(digest_of_family, family, isa):
     if not cpu_has(isa):
         pytest.skip(f"this CPU has no {isa}")
     assert digest_of_family(isa, 3, family) == digest_of_family("ref", 2, family)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # for modules that several tests share
+# For modules that several tests share.
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "llm")]
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs the extra [compile]")
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [compile]")

@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from family_forms import EVERY_FORM, forms_of
 
 from tcim_lite.hmm import read
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES, read_config
 
+Graphs = Callable[[str], list[Path]]
 SIZES = {"random_weights": True, "prefill_length": 8, "context_length": 64}
 AXES, GLM = (FAMILIES[name].tiny["rope_parameters"] for name in ("qwen3_vl", "glm_ocr"))
 
 
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
+    """graphs(family) -> the prefill and the decode graph of its tiny config."""
+
+    @functools.cache
+    def make(family: str) -> list[Path]:
+        folder = tmp_path_factory.mktemp(family)
+        (folder / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config))
+        with pytest.warns(match="no tokenizer"):
+            result = compile_checkpoint(CompileOptions(checkpoint=folder, output=folder / "out", **SIZES))
+        ends = ("_prefill.hmm", "_decode.hmm")
+        return [folder / "out" / file for end in ends for file in result.files if file.name.endswith(end)]
+
+    return make
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
+def test_config_json_chooses_the_family(graphs: Graphs, family: str) -> None:
     """The package is named after it unless a name is given; each of the two keys is enough."""
     config = FAMILIES[family].tiny_config
     for key in ("architectures", "model_type"):
         assert read_config({k: v for k, v in config.items() if k != key}).family is FAMILIES[family]
     if FAMILIES[family].saved_as:
         assert read_config({**config, "architectures": [FAMILIES[family].saved_as]}).family is FAMILIES[family]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.warns(match="no tokenizer"):
-        result = compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **SIZES))
-    assert Path(f"{family}_decode.hmm") in result.files
-    assert json.loads(read(tmp_path / f"out/{family}_decode.hmm").custom_msg)["model_type"] == family
+    prefill, decode = graphs(family)
+    assert (prefill.name, decode.name) == (f"{family}_prefill.hmm", f"{family}_decode.hmm")
+    assert json.loads(read(decode).custom_msg)["model_type"] == family
+
+
+@pytest.mark.parametrize("kind", ["all", "stateless"])
+def test_the_families_that_stand_for_others_have_every_form_of_op_and_block(graphs: Graphs, kind: str) -> None:
+    """Of those with states too little is run: neither splits of prompts nor verify."""
+    families = [family for family in FAMILIES if kind == "all" or not FAMILIES[family].contract.carried]
+    forms = {family: forms_of(family, graphs(family)) for family in families}
+    missing = set().union(*forms.values()) - set().union(*(forms[family] for family in EVERY_FORM if family in forms))
+    assert not missing, [family for family in families if forms[family] & missing]
 
 
 @pytest.mark.parametrize(
