@@ -189,11 +189,10 @@ def onnx_bytes(
     quant: str = "float32",
     folder: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    constants: Mapping[str, tuple[float, ...]] | None = None,
 ) -> bytes:
     """The `.hmm` of a model in memory, as bytes that `Module.load` takes."""
     profile = profile_for(quant)
-    network = fuse(read(model, folder, shapes, fixed=constants), profile=profile)
+    network = fuse(read(model, folder, shapes), profile=profile)
     graph, weights, _ = lower_network(network, profile)
     try:
         return model_bytes(graph, weights, custom_msg=_custom_msg(network, {}))

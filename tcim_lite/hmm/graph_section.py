@@ -94,11 +94,11 @@ def decode_split(data: bytes | memoryview, label: str = "split section") -> Spli
     return Split(inputs, outputs)
 
 
-def encode_text(text: str, limit: int = layout.MAX_NAME_BYTES) -> bytes:
+def encode_text(text: str) -> bytes:
     """Returns a *string* of section 1."""
     data = text.encode("utf-8")
-    if len(data) > limit or b"\0" in data:
-        raise ValueError(f"text {text[:60]!r} has {len(data)} bytes (limit {limit}) or contains a NUL")
+    if len(data) > layout.MAX_NAME_BYTES or b"\0" in data:
+        raise ValueError(f"text {text[:60]!r} has {len(data)} bytes (limit {layout.MAX_NAME_BYTES}) or contains a NUL")
     return _u32(len(data)) + data
 
 

@@ -25,11 +25,11 @@ class LimitedWorkError(ValueError):
     """The work failed or went beyond a limit; the message is one line."""
 
 
-def run_limited(work: Callable[[], list[int]], seconds: float = SECONDS) -> list[int]:
+def run_limited(work: Callable[[], list[int]]) -> list[int]:
     """What `work()` returns, computed in a forked child.
 
     A template can ask for any time and memory in a single operation (`10 ** (10 ** 10)`), which nothing in this process
-    could stop. The child gets `seconds`, 512 MiB above what is in use, and 64 MiB of output.
+    could stop. The child gets ten seconds, 512 MiB above what is in use, and 64 MiB of output.
 
     Raises:
         LimitedWorkError: `work` raised, or went beyond a limit.
@@ -38,18 +38,18 @@ def run_limited(work: Callable[[], list[int]], seconds: float = SECONDS) -> list
     interrupted: list[int] = []
     child = _fork(interrupted)
     if child == 0:
-        _run_in_child(work, writer, seconds)
+        _run_in_child(work, writer)
     os.close(writer)
     try:
         if interrupted:
             signal.raise_signal(signal.SIGINT)
-        answer = _read(reader, time.monotonic() + seconds)
+        answer = _read(reader, time.monotonic() + SECONDS)
     finally:
         os.close(reader)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     if answer is None:
-        raise LimitedWorkError(f"takes longer than {seconds:g} s")
+        raise LimitedWorkError(f"takes longer than {SECONDS:g} s")
     if len(answer) > OUTPUT_BYTES:
         raise LimitedWorkError(f"makes more than {OUTPUT_BYTES >> 20} MiB")
     if not answer:
@@ -100,7 +100,7 @@ def _read(pipe: int, deadline: float) -> bytes | None:
     return b"".join(parts)
 
 
-def _run_in_child(work: Callable[[], list[int]], pipe: int, seconds: float) -> NoReturn:
+def _run_in_child(work: Callable[[], list[int]], pipe: int) -> NoReturn:
     """Writes the answer and exits, whatever happens; nothing may return into the copy of the caller."""
     try:
         null = os.open(os.devnull, os.O_RDWR)
@@ -111,7 +111,7 @@ def _run_in_child(work: Callable[[], list[int]], pipe: int, seconds: float) -> N
             pages = int(file.read().split()[0])
         memory = pages * os.sysconf("SC_PAGESIZE") + MEMORY_BYTES
         limit_resource(resource.RLIMIT_AS, memory)
-        limit_resource(resource.RLIMIT_CPU, int(seconds) + 1)  # if the parent is killed
+        limit_resource(resource.RLIMIT_CPU, int(SECONDS) + 1)  # if the parent is killed
         answer = b"i" + array.array("q", work()).tobytes()
     except MemoryError:
         answer = f"eneeds more than {MEMORY_BYTES >> 20} MiB of memory".encode()

@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 def refusal(folder, monkeypatch, template, seconds=2.0):
     """What is said about a template, and within the limit of time."""
-    monkeypatch.setattr(limited.run_limited, "__defaults__", (seconds,))
+    monkeypatch.setattr(limited, "SECONDS", seconds)
     (folder / "chat_template.jinja").write_text(template)
     tokenizer = load_tokenizer(folder)
     start = time.monotonic()
