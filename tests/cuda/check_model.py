@@ -60,17 +60,21 @@ def formats_of(family: str) -> tuple[str, ...]:
 def config_of(family: str) -> dict:
     """The family's tiny configuration with the sizes above; sections of its rotation grow as its heads do, and what it
     says of each layer is repeated."""
-    tiny = FAMILIES[family].tiny_config
-    config = tiny | CONFIG | {"hidden_act": tiny.get("hidden_act", CONFIG["hidden_act"])}
+    tiny, spelled = FAMILIES[family].tiny_config, FAMILIES[family].spelled
+    named = {key: name if (name := spelled.get(key)) in tiny else key for key in CONFIG}
+    config = tiny | {named[key]: value for key, value in CONFIG.items()}
+    config["hidden_act"] = tiny.get("hidden_act", CONFIG["hidden_act"])
     if "kv_lora_rank" in tiny:  # every head has its own keys, whose sizes the family names otherwise
         config["num_key_value_heads"] = CONFIG["num_attention_heads"]
         del config["head_dim"]
-    if "num_key_value_heads" not in tiny:
+    if named["num_key_value_heads"] not in tiny:
         del config["num_key_value_heads"]
-    more_heads = CONFIG["num_key_value_heads"] // tiny.get("num_key_value_heads", 1)
-    layers = CONFIG["num_hidden_layers"]
+    more_heads = CONFIG["num_key_value_heads"] // tiny.get(named["num_key_value_heads"], 1)
+    layers, of_layers = CONFIG["num_hidden_layers"], named["num_hidden_layers"]
+    if of_layers not in tiny:  # letters say what each layer is
+        del config[of_layers]
     for key, value in tiny.items():
-        if isinstance(value, list) and len(value) == tiny["num_hidden_layers"]:
+        if isinstance(value, list) and len(value) == tiny.get(of_layers) and "multipliers" not in key:
             repeated = [entry * more_heads if isinstance(entry, int) else entry for entry in value] * layers
             config[key] = repeated[:layers]
     if "mrope_section" in (rope := tiny.get("rope_parameters", {})):
