@@ -114,7 +114,8 @@ __global__ void __launch_bounds__(Shape::kAllThreads, 1) program_kernel(const __
     } else {
       sync_warps<Shape>();
     }
-    ring.give_up_all();  // after the hand-over, so that the refill delays no other block
+    // After the hand-over, so that the refill delays no other block.
+    if (p + 1 == args.count || !asks_first<Shape>(s.phases[(p + 1) % 2])) ring.give_up_all();
   }
   wait_for_copies<0>();
 #endif

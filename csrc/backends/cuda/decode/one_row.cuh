@@ -49,18 +49,19 @@ class OneRow {
   __device__ __forceinline__ const char* groups() const { return area_; }
 
   // All warps. scratch: [kWarps]. What each phase does once should take few instructions: as many lanes as there
-  // are share a group. Whoever waits calls `idle` once.
-  template <typename Idle>
-  __device__ __forceinline__ void start(float* scratch, const Idle& idle) {
+  // are share a group. Whoever takes mail calls `meanwhile(false)` when it has asked for it, and `meanwhile(true)` once
+  // if it is missing then.
+  template <typename Meanwhile>
+  __device__ __forceinline__ void start(float* scratch, const Meanwhile& meanwhile) {
     const int groups = (linear_.inputs / 64 + Shape::kWarps - 1) / Shape::kWarps;  // the most that a warp has
     if (combines()) {
-      prepare<8, kPiece / 4>(scratch, idle);
+      prepare<8, kPiece / 4>(scratch, meanwhile);
     } else if (groups <= 1) {
-      prepare<32>(scratch, idle);
+      prepare<32>(scratch, meanwhile);
     } else if (groups <= 2) {
-      prepare<16>(scratch, idle);
+      prepare<16>(scratch, meanwhile);
     } else {
-      prepare<8, kMostPasses>(scratch, idle);
+      prepare<8, kMostPasses>(scratch, meanwhile);
     }
     __syncwarp();
   }
@@ -75,15 +76,15 @@ class OneRow {
 
   // By `Lanes` lanes a group: lane l of them has words l of a group (two values each), or 2 l and 2 l + 1, and of 8
   // lanes those 16 further on as well.
-  template <int Lanes, int kPasses = 1, typename Idle>
-  __device__ __forceinline__ void prepare(float* scratch, const Idle& idle) {
+  template <int Lanes, int kPasses = 1, typename Meanwhile>
+  __device__ __forceinline__ void prepare(float* scratch, const Meanwhile& meanwhile) {
     constexpr int kWords = 32 / Lanes, kAtOnce = 32 / Lanes;
     constexpr bool kCombines = kPasses > kMostPasses;  // has neither norm nor mail
     const bool norm = !kCombines && linear_.norm_weight != nullptr;
     float2 weight[kWords] = {};
     if (norm && begin_ < end_) load_weights<Lanes>(0, weight);
     uint32_t kept[kPasses][kWords] = {};
-    take<Lanes>(kept, !kCombines && handover_.mailed(), idle);
+    take<Lanes>(kept, !kCombines && handover_.mailed(), meanwhile);
     float inverse = 1;
     if (norm) {
       float sum = 0;
@@ -145,57 +146,65 @@ class OneRow {
   }
 
   // Waits for what is mailed. Lanes without a group have zeros.
-  template <int Lanes, int Passes, typename Idle>
-  __device__ __forceinline__ void take(uint32_t (&kept)[Passes][32 / Lanes], bool mailed, const Idle& idle) const {
+  template <int Lanes, int Passes, typename Meanwhile>
+  __device__ __forceinline__ void take(uint32_t (&kept)[Passes][32 / Lanes], bool mailed,
+                                       const Meanwhile& meanwhile) const {
     constexpr int kWords = 32 / Lanes;
-    const auto each = [&](const auto& read) {
+    if (mailed) return take_mail<Lanes>(kept, meanwhile);
+    const auto* x = static_cast<const uint32_t*>(linear_.x);
 #pragma unroll
-      for (int pass = 0; pass < Passes; ++pass) {
-        if (begin_ + pass * kWords >= end_) break;
+    for (int pass = 0; pass < Passes; ++pass) {
+      if (begin_ + pass * kWords >= end_) break;
 #pragma unroll
-        for (int i = 0; i < kWords; i += 2) read(pass, i, word_of<Lanes>(pass, i));
-      }
-    };
-    if (mailed) {
-      const Mail mail = handover_.x();
-      bool here;
-      [[maybe_unused]] bool idles = true;
-      do {
-        here = true;
-        each([&](int pass, int i, int word) {
-          uint64_t two[2];
-          if constexpr (kWords == 1) {
-            two[0] = mail.peek(word);
-            here &= mail.is_here(two[0]);
-          } else {
-            mail.peek(word, two);
-            here &= mail.is_here(two[0]) && mail.is_here(two[1]);
-            kept[pass][(i + 1) % kWords] = uint32_t(two[1]);
-          }
-          kept[pass][i] = uint32_t(two[0]);
-        });
-        here = __all_sync(0xffffffffu, here);
-        if constexpr (Shape::kLooksAhead) {
-          if (idles && !here) idle();
-          idles = false;
-        }
-      } while (!here);
-    } else {
-      const auto* x = static_cast<const uint32_t*>(linear_.x);
-      each([&](int pass, int i, int word) {
+      for (int i = 0; i < kWords; i += 2) {
+        const int word = word_of<Lanes>(pass, i);
         if constexpr (kWords == 1) {
           kept[pass][i] = __ldcg(x + word);
         } else {
           const uint2 two = __ldcg(reinterpret_cast<const uint2*>(x + word));
           kept[pass][i] = two.x, kept[pass][(i + 1) % kWords] = two.y;
         }
-      });
-    }
-#pragma unroll
-    for (int pass = 0; pass < Passes; ++pass) {
+      }
       if (group_of<Lanes>(pass) < end_) continue;
 #pragma unroll
       for (int i = 0; i < kWords; ++i) kept[pass][i] = 0;
+    }
+  }
+  // All words are asked for before the first is looked at, because the L2 takes long to answer.
+  template <int Lanes, int Passes, typename Meanwhile>
+  __device__ __forceinline__ void take_mail(uint32_t (&kept)[Passes][32 / Lanes], const Meanwhile& meanwhile) const {
+    constexpr int kWords = 32 / Lanes;
+    const int first = group_of<Lanes>(0), left = end_ - first;
+    const Mail mail{handover_.x().words + first * 32 + word_in_group<Lanes>(0), handover_.x().tag};
+    bool here;
+    for (bool again = false;; again = true) {
+      uint64_t words[Passes][kWords + kWords % 2];
+#pragma unroll
+      for (int pass = 0; pass < Passes; ++pass) {
+#pragma unroll
+        for (int i = 0; i < kWords; i += 2) {
+          words[pass][i] = words[pass][i + 1 - kWords % 2] = uint64_t(mail.tag) << 32;
+          if (pass * kWords >= left) continue;
+          const int at = pass * kWords * 32 + i / 2 * 16;
+          if constexpr (kWords == 1) {
+            words[pass][i] = mail.peek(at);
+          } else {
+            mail.peek(at, *reinterpret_cast<uint64_t (*)[2]>(&words[pass][i]));
+          }
+        }
+      }
+      if (!again) meanwhile(false);
+      here = true;
+#pragma unroll
+      for (int pass = 0; pass < Passes; ++pass) {
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) {
+          here &= mail.is_here(words[pass][i]);
+          kept[pass][i] = uint32_t(words[pass][i]);
+        }
+      }
+      if (__all_sync(0xffffffffu, here)) break;
+      if (!again) meanwhile(true);
     }
   }
 

@@ -36,6 +36,14 @@ struct KernelShared {
   RingGates<kStages<Shape>> gates[Shape::kFetched ? Shape::kWarps : 1];
 };
 
+// Whether the block asks for the mail of the phase before it refills its ring: its request would queue up behind those
+// of the refill.
+template <typename Shape>
+__device__ __forceinline__ bool asks_first(const Phase& phase) {
+  return Shape::kLooksAhead && phase.kind == Phase::Kind::Linear && phase.mailed &&
+         int(blockIdx.x) < phase.linear.tiles;
+}
+
 // ready() waits for what the phase reads. `args` and `phase` are those of the hand-over: with more than one way to get
 // at them, or all of these in a struct, the compiler makes other code, some of which spills.
 template <typename Shape, typename Ready>
@@ -67,8 +75,9 @@ __device__ __forceinline__ void compute_phase(const ProgramArgs& args, const Pha
     LinearInputs<Shape> prepared(linear, handover, rows, own.rows[threadIdx.x / 32], norm);
     ready();
     if (Shape::kRows > 1 || int(blockIdx.x) < linear.tiles) {
-      prepared.start(own.scratch, [&] {
+      prepared.start(own.scratch, [&](bool missing) {
         if constexpr (Shape::kLooksAhead) {
+          if (!missing) return ring.give_up_all();
           if (threadIdx.x / 32 == Shape::kWarps - 1) ring.look_ahead(s.ahead);
         }
       });

@@ -58,7 +58,7 @@ __device__ __forceinline__ void compute_router(const LinearPhase& linear, const 
   const bool biased = warp == 0 && linear.bias != nullptr && output < linear.outputs;
   const float bias = biased ? linear.bias[output] : 0.0f;
   ready();
-  prepared.start(scratch, [] {});
+  prepared.start(scratch, [](bool) {});
   float acc[4] = {};
 #pragma unroll 4
   for (int group = begin; group < end; ++group)

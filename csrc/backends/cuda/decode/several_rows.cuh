@@ -46,8 +46,8 @@ class SeveralRows {
   __device__ __forceinline__ const char* groups() const { return area_; }
 
   // Once x may be read; all warps. Without pieces all groups are there then. scratch: [kMostRows][kWarps].
-  template <typename Idle>
-  __device__ __forceinline__ void start(float* scratch, const Idle& /*idle*/) {
+  template <typename Meanwhile>
+  __device__ __forceinline__ void start(float* scratch, const Meanwhile& /*meanwhile*/) {
     if (has_codes()) {
       if (!in_pieces()) copy_codes(begin_);
       return;
