@@ -7,7 +7,7 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.dense import KEYS, QKV_IN_PAIRS, TENSORS, TINY
 
@@ -43,6 +43,10 @@ FAMILY = Family(
     layer=layer_of,
     tensors={**TENSORS, **QKV_IN_PAIRS},
     folded=_folded,
+    gguf=Gguf(
+        arch="command-r",
+        keys={"attention.layer_norm_epsilon": "layer_norm_eps", "logit_scale": "logit_scale"},
+    ),
     rope_theta=500000.0,
     tiny={**TINY, "layer_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": True, "logit_scale": 0.0625},
     other_values=True,

@@ -14,6 +14,8 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return cohere.layer_of(config, layer, rotated=config.windows[layer] is not None)
 
 
+_GGUF = cohere.FAMILY.gguf
+assert _GGUF is not None
 FAMILY = replace(
     cohere.FAMILY,
     model_type="cohere2",
@@ -24,6 +26,7 @@ FAMILY = replace(
     "`sliding_window_pattern`th, and no rotation in the others",
     window=window_of_most_layers,
     layer=_layer,
+    gguf=replace(_GGUF, arch="cohere2", windowed=True),
     rope_theta=10000.0,
     tiny={**cohere.FAMILY.tiny, "rope_theta": 50000.0, "sliding_window": 10, "sliding_window_pattern": 2},
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..common.config_keys import Key
+from ..family import Gguf
 from . import nemotron
 from .shared.dense import TINY
 from .shared.layer_norm import CENTRED_TENSORS
@@ -26,6 +27,11 @@ FAMILY = replace(
     ),
     spelled={"rms_norm_eps": "layer_norm_eps"},
     tensors={**_NEMOTRON.tensors, **CENTRED_TENSORS},
+    gguf=Gguf(
+        arch="jais2",
+        keys={"attention.layer_norm_epsilon": "layer_norm_eps"},
+        derived=lambda get, config: {"hidden_act": "relu2"},
+    ),
     rotary=None,
     tiny={**TINY, "layer_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "relu2"},
 )

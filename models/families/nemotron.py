@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..family import Family, tensors_of
+from ..family import Family, Gguf, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import BIASES, KEYS, TINY
@@ -37,6 +37,11 @@ FAMILY = Family(
         {**CENTRED_TENSORS, **tensors_of({(roles.UP, roles.UP_BIAS): "model.layers.{layer}.mlp.up_proj"})}
     ),
     folded=centred,
+    gguf=Gguf(
+        arch="nemotron",
+        keys={"attention.layer_norm_epsilon": "norm_eps"},
+        derived=lambda get, config: {"hidden_act": "relu2"},
+    ),
     rotary=0.5,
     tiny={
         **TINY,

@@ -15,6 +15,8 @@ SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
 # llama.cpp's name of the architecture, and what a family's tiny config is without.
 ARCH = {
     "arcee": "arcee",
+    "cohere": "command-r",
+    "cohere2": "cohere2",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
     "exaone4": "exaone4",
@@ -28,12 +30,14 @@ ARCH = {
     "granite": "granite",
     "granitemoe": "granitemoe",
     "hunyuan_v1_dense": "hunyuan-dense",
+    "jais2": "jais2",
     "llama": "llama",
     "minicpm": "minicpm",
     "minimax_m2": "minimax-m2",
     "ministral3": "mistral3",
     "mistral": "llama",
     "mixtral": "llama",
+    "nemotron": "nemotron",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
     "olmoe": "olmoe",
@@ -53,6 +57,7 @@ ARCH = {
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 # What llama.cpp takes for granted, or the file says in another way.
 CHANGES: dict[str, dict[str, Any]] = {
+    "cohere2": {"sliding_window_pattern": 4, "num_hidden_layers": 4},
     "ernie4_5": {"rope_theta": 500000.0},
     "exaone4": {"layer_types": ["sliding_attention", "full_attention"]},
     "gemma2": {"query_pre_attn_scalar": 64, "final_logit_softcapping": 3.0},

@@ -23,7 +23,7 @@ def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-LESS_ONE = ("gemma", "gemma2", "gemma3", "qwen35", "qwen35moe")
+LESS_ONE = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe")
 
 
 def tiled(name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
@@ -111,11 +111,16 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         "attention.head_count_kv": config["num_key_value_heads"],
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
-        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
         "rope.freq_base": float(rope["rope_theta"]),
         "rope.dimension_count": config.get("rotary_dim") or int(head_dim * config.get("partial_rotary_factor", 1)),
         "vocab_size": config["vocab_size"],
     }
+    centred = config.get("layer_norm_eps", config.get("norm_eps"))
+    keys["attention.layer_norm_epsilon" if centred else "attention.layer_norm_rms_epsilon"] = float(
+        centred or config["rms_norm_eps"]
+    )
+    if arch in ("command-r", "cohere2"):
+        keys["logit_scale"] = config["logit_scale"]
     if "num_experts" in config:
         keys |= {"expert_count": config["num_experts"], "expert_used_count": config["num_experts_per_tok"]}
         keys["expert_feed_forward_length"] = config.get("moe_intermediate_size")

@@ -18,7 +18,7 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
         (
             "qwen2",
             {"general.architecture": "mamba"},
-            "general.architecture is 'mamba', supported are arcee, chatglm, dots1, ",
+            "general.architecture is 'mamba', supported are arcee, chatglm, cohere2, c",
         ),
         ("qwen2", {"general.architecture": "deepseek2"}, "; compile the Hugging Face folder of the model instead"),
         ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "rope.scaling.type is 'longrope', supported are none"),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...common.errors import CheckpointError
 from ...families import FAMILIES
 from ...family import Family
-from .keys import SECTIONS, Keys
+from .keys import CENTRED, SECTIONS, Keys
 from .rope import ALWAYS, factors_as_scaling, longrope, rope_scaling
 
 
@@ -91,7 +91,7 @@ def config_json(
         "head_dim": head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": keys.need("context_length"),
-        "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon"),
+        "rms_norm_eps": None if CENTRED in family.gguf.keys else keys.need("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": "output.weight" not in tensors,
         "rope_theta": keys.get("rope.freq_base", 10000.0),
         "partial_rotary_factor": _quotient(rotary_dim, head_dim),

@@ -35,6 +35,7 @@ _KNOWN = {
 }
 _OF_EXPERTS = {"expert_count", "expert_used_count", "expert_feed_forward_length"}
 SECTIONS = "rope.dimension_sections"  # how many frequencies each of three positions turns, and a zero
+CENTRED = "attention.layer_norm_epsilon"  # of families whose norms centre rows, in place of layer_norm_rms_epsilon
 _ARITHMETIC = ("attention.", "rope.", "expert_", "logit_scale", "residual_scale", "embedding_scale", "attn_", "final_")
 
 
