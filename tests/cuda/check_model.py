@@ -42,9 +42,9 @@ LIMITS = {"w4a8h0_ssfp": 0.06, "w8a8h1_sefp": 0.06, "float16": 0.01, "float32": 
 
 # Random weights make these chaotic in quantised formats: the last bit of two embeddings in a hundred moves logits by
 # 0.06 to 0.9 of the largest, on the CPU alone, and those of Gemma 3 by 0.07. float32 is not chaotic.
-CHAOTIC = {"deepseek_v2", "deepseek_v3", "gemma4", "glm4_moe_lite", "gpt_oss", "granitemoe", "granitemoeshared"}
-CHAOTIC |= {"laguna", "lfm2_moe", "minicpmv4_6", "mixtral", "olmoe", "phimoe", "qwen3_5", "qwen3_5_moe", "qwen3_next"}
-CHAOTIC |= {"youtu"}
+CHAOTIC = {"bamba", "deepseek_v2", "deepseek_v3", "falcon_h1", "gemma4", "glm4_moe_lite", "gpt_oss", "granitemoe"}
+CHAOTIC |= {"granitemoehybrid", "granitemoeshared", "laguna", "lfm2_moe", "minicpmv4_6", "mixtral", "olmoe", "phimoe"}
+CHAOTIC |= {"qwen3_5", "qwen3_5_moe", "qwen3_next", "youtu"}
 
 
 def formats_of(family: str) -> tuple[str, ...]:
