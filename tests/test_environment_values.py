@@ -198,6 +198,11 @@ def test_the_mode_of_runs_may_be_spelled_out(linear_pair, monkeypatch):
     rt.load(linear_pair[0])
 
 
+def test_a_line_of_the_log_shows_a_nul_and_what_follows(add_model):
+    code = f"import tcim_lite.runtime as rt; rt.load({str(add_model)!r}, rt.Option().set_dummy_tensors(['a\\0b']))"
+    assert run_python(code).stderr.endswith("set_dummy_tensors: no input is named 'a\\x00b'; ignored\n")
+
+
 def test_a_device_that_is_listed_twice_is_one_and_the_log_says_so():
     code = "import tcim_lite.runtime as rt; print([rt.get_device_num() for _ in range(3)])"
     done = run_python(code, HOUMO_VISIBLE_DEVICES="1,1")

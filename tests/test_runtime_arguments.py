@@ -58,10 +58,15 @@ def test_paths_are_taken_as_the_system_names_files(tmp_path, add_model):
             call("")
 
 
-def test_bad_option_arguments_are_named():
+def test_bad_option_arguments_are_named(add_model):
     for bad in (("0", 1), (0.5, 1), (0, None)):
         with pytest.raises(TypeError, match=r"set_model_offset: .*expected an int"):
             rt.Option().set_model_offset(*bad)
+    module = rt.load(add_model)
+    for index in (False, np.False_):
+        with pytest.raises(TypeError, match=r"get_input_name: expected an int, got .*False"):
+            module.get_input_name(index)
+    assert module.get_input_name(np.uint8(0)) == module.get_input_name(0)
     for bad in (1 << 40, [0, 1 << 31]):
         with pytest.raises(ValueError, match="fit 31 bits"):
             rt.DevManager(bad)

@@ -99,7 +99,7 @@ def entry_points(path, module):
         "lazy loading": (rt.Option().enable_host_lazy_loading, numbers),
         "RunOption": (rt.RunOption, set()),
         "Stream": (rt.Stream, numbers),
-        "get_input_name": (module.get_input_name, {"true"}),
+        "get_input_name": (module.get_input_name, set()),
         "get_output_name": (lambda v: module.get_output_name(v), set()),
         "get_input_info": (module.get_input_info, set()),
         "get_output_info": (module.get_output_info, set()),
@@ -241,8 +241,10 @@ def test_batches_outside_a_tensor_are_named(add_model, batches):
 
 def test_messages_show_names_and_lists_that_cannot_be_read_whole(add_model):
     module = rt.load(add_model)
-    with pytest.raises(rt.UnknownNameError, match=r"is named 'a\\x00b'; the getters list the names"):
+    with pytest.raises(rt.UnknownNameError, match=r"^Module set_input error: no input is named 'a\\x00b'; the inputs"):
         module.set_input("a\0b", np.zeros(6))
+    with pytest.raises(rt.UnknownNameError, match=r"^Module get_input_info error: no input is named '\\x00'"):
+        module.get_input_info("\0")
     with pytest.raises(rt.ArgumentError, match=r"a list that makes no array \(.*; expected rows of equal length"):
         module.set_input("a", [[1, 2, 3], [4, 5]])
 

@@ -16,6 +16,8 @@ def test_devices_that_do_not_exist_are_refused_at_load(add_model, monkeypatch):
     assert module.get_input_info("a").device_id == 7
     with pytest.raises(rt.DeviceError, match="device 8 does not exist"):
         rt.load(add_model, rt.Option(rt.DevManager([7, 8])))  # though the model needs only the first
+    with pytest.raises(rt.ArgumentError, match="lists device 7 twice; every rank needs a device of its own"):
+        rt.load(add_model, rt.Option(rt.DevManager([7, 3, 7])))
     other = rt.load(add_model, rt.Option(rt.DevManager((2,))))
     with pytest.raises(rt.ArgumentError, match="on device 2, the tensor on device 7"):
         other.set_input("a", module.get_dev_input("a"))

@@ -12,6 +12,11 @@ const char* class_of(ErrorCode code) {
   return kClasses[size_t(code)];
 }
 
+std::string without_nul(std::string text) {
+  for (size_t at = 0; (at = text.find('\0', at)) != std::string::npos;) text.replace(at, 1, "\\x00");
+  return text;
+}
+
 Error::~Error() = default;
 
 MessagePart::MessagePart(double number) {

@@ -28,6 +28,9 @@ enum class ErrorCode {
 // The class of tcim_lite.errors.
 const char* class_of(ErrorCode code);
 
+// `text` with every NUL as \x00, because what() and the log end at one.
+std::string without_nul(std::string text);
+
 // Thrown in libtcim_runtime_lite.so and caught in the Python extension: its destructor is out of line, so that the type
 // information exists once.
 class __attribute__((visibility("default"))) Error : public std::runtime_error {
@@ -35,7 +38,7 @@ class __attribute__((visibility("default"))) Error : public std::runtime_error {
   Error(ErrorCode code, const std::string& message) : Error(code, message, code) {}
   // `status_code`: whose Status the caller gets. A finding has that of the failure it tells of.
   Error(ErrorCode code, const std::string& message, ErrorCode status_code)
-      : std::runtime_error(message), code_(code), status_code_(status_code) {}
+      : std::runtime_error(without_nul(message)), code_(code), status_code_(status_code) {}
   ~Error() override;
   ErrorCode code() const noexcept { return code_; }
   ErrorCode status_code() const noexcept { return status_code_; }

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/env.h"
+#include "base/error.h"
 
 namespace tcim_lite {
 namespace {
@@ -24,7 +25,8 @@ LogLevel threshold() {
 void log(LogLevel level, const std::string& message) {
   static const LogLevel limit = threshold();
   static constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
-  if (level <= limit) std::fprintf(stderr, "tcim_lite %s: %s\n", kNames[static_cast<int>(level)], message.c_str());
+  if (level > limit) return;
+  std::fprintf(stderr, "tcim_lite %s: %s\n", kNames[static_cast<int>(level)], without_nul(message).c_str());
 }
 
 }  // namespace tcim_lite

@@ -181,6 +181,7 @@ std::string what_is_there(const std::string& folder) {
 }  // namespace
 
 void refuse_missing_model(const std::string& path) {
+  if (path.empty()) fail(ErrorCode::Format, "the path is empty; give the path of a .hmm");
   const bool several = path.ends_with(".hmms");
   const std::string twin = several ? path.substr(0, path.size() - 1) : path + "s";
   const std::string refused = concat(path, ": cannot be read (No such file or directory); ");

@@ -52,13 +52,13 @@ std::vector<Device*> devices_for(const ModelFile& file, const std::vector<int>& 
     fail(ErrorCode::Argument, file.label(), " is a model for ", count, " devices, the device manager lists ",
          ids.size(), "; give it ", count, " ids, as in DevManager([0, 1, ..], \"Xh2HalBackend\")");
   }
-  std::vector<Device*> devices;
-  for (uint32_t rank = 0; rank < count; ++rank) {
-    if (std::find(ids.begin(), ids.begin() + rank, ids[rank]) != ids.begin() + rank)
-      fail(ErrorCode::Argument, file.label(), ": the device manager lists device ", ids[rank], " twice; a model for ",
-           count, " devices needs as many different ones");
-    devices.push_back(&use_device(ids[rank]));
+  for (auto id = ids.begin(); id != ids.end(); ++id) {
+    if (std::find(ids.begin(), id, *id) != id)
+      fail(ErrorCode::Argument, file.label(), ": the device manager lists device ", *id,
+           " twice; every rank needs a device of its own");
   }
+  std::vector<Device*> devices;
+  for (uint32_t rank = 0; rank < count; ++rank) devices.push_back(&use_device(ids[rank]));
   for (size_t rank = count; rank < ids.size(); ++rank) visible_device(ids[rank]);
   return devices;
 }

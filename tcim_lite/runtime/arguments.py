@@ -32,7 +32,9 @@ def flag(value: Any, what: str) -> bool:
 
 
 def integer(value: Any, what: str) -> int:
-    """`value` as an int of 64 bits; TypeError for another type (floats included), ArgumentError beyond the range."""
+    """`value` as an int of 64 bits; TypeError for another type (floats and bools too), ArgumentError out of range."""
+    if isinstance(value, bool):
+        raise TypeError(f"{what}: expected an int, got {value}")
     try:
         number = operator.index(value)
     except TypeError:
@@ -78,8 +80,7 @@ def port_name(name: Any) -> str:
     """`name`; TypeError unless it is a str, UnknownNameError if no input or output can have it."""
     if not isinstance(name, str):
         raise TypeError(f"name={name!r:.200}: expected the name of an input or output, a str")
-    # A message of the core ends at a NUL.
-    if len(name) > 4096 or "\0" in name or not (name.isascii() or _encodes(name)):
+    if len(name) > 4096 or not (name.isascii() or _encodes(name)):
         raise UnknownNameError(f"no input or output is named {name!r:.200}; the getters list the names")
     return name
 
@@ -87,8 +88,6 @@ def port_name(name: Any) -> str:
 def file_path(path: Any) -> bytes:
     """The path as the system takes it; any file name Python can express works."""
     encoded = os.fsencode(path)
-    if not encoded:
-        raise HmmFormatError("the path is empty; give the path of a .hmm")
     if b"\0" in encoded:
         raise HmmFormatError(f"{path!r:.200}: a path cannot hold a NUL character; give the path of a .hmm")
     return encoded

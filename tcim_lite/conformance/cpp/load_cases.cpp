@@ -34,6 +34,10 @@ CASE(c30_a_load_that_fails_gives_a_falsy_module) {
     CHECK(module.GetOutput("total").Data() == nullptr);
     CHECK(module.GetInputInfo("a").Shape().empty());
   }
+  CHECK(!Module::LoadFromFile(""));
+  CHECK(LastErrorHas("the path is empty"));
+  CHECK(Module::LoadFromFile(folder + "/add.hmm").GetInputInfo(std::string("a\0b", 3)).Shape().empty());
+  CHECK(LastErrorHas("is named 'a\\x00b'; the inputs are"));
   CHECK(!Module::LoadFromFile(folder + "/add.hmm", Module::Option(77)));
   CHECK(LastErrorHas("77"));
   CHECK(!Module::LoadFromFile(folder + "/add.hmm", Module::Option(-1)));
