@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from imported import imported
 from tiny_graphs import add_graph, attention_graph, heads_graphs
 
 from tcim_lite import hmm
@@ -158,9 +158,7 @@ def test_masks_are_read_once_for_all_layers(tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_table_of_models_counts_what_a_package_reads(tmp_path, family):
-    specification = importlib.util.spec_from_file_location("make_models", ROOT / "docs" / "make_models.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    module = imported(ROOT / "docs/make_models.py")
     config = FAMILIES[family].tiny_config
     (tmp_path / "config.json").write_text(json.dumps(config))
     options = ["-o", str(tmp_path / "out"), "--random-weights", "--name", "p", "-q"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from imported import imported
 from tiny_graphs import attention_graph, heads_graphs, linear_graph
 
 from tcim_lite import _core, hmm
@@ -111,12 +110,7 @@ def test_a_wrong_profile_is_refused(old, new, message):
 
 @pytest.fixture(scope="module")
 def fit():
-    specification = importlib.util.spec_from_file_location("fit_m50", ROOT / "benchmarks/fit_m50.py")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["fit_m50"] = module  # dataclasses look there
-    specification.loader.exec_module(module)
-    yield module
-    del sys.modules["fit_m50"]
+    return imported(ROOT / "benchmarks/fit_m50.py")
 
 
 def parameters(fit) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """What the documentation promises: a reference that is current, links that lead somewhere, commands that run."""
 
-import importlib.util
 import os
 import re
 import shlex
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import warm_python
+from imported import imported
 
 from tcim_lite.cli import main
 
@@ -25,9 +25,7 @@ FLOWS = re.findall(
 
 def test_the_api_reference_is_what_the_docstrings_say():
     pytest.importorskip("griffe", reason="the reference is made with griffelib: pip install 'tcim-lite[docs]'")
-    specification = importlib.util.spec_from_file_location("make_api", ROOT / "docs" / "make_api.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    module = imported(ROOT / "docs/make_api.py")
     made = module.pages()
     assert {f"{name}.md" for name in module.PAGES} == set(made)
     assert sorted(path.name for path in (ROOT / "docs" / "api").iterdir()) == sorted(made)
@@ -35,22 +33,10 @@ def test_the_api_reference_is_what_the_docstrings_say():
         assert (ROOT / "docs" / "api" / name).read_text(encoding="utf-8") == text, f"{name} is old: run `make docs`"
 
 
-def test_the_table_of_ops_is_that_of_the_core():
-    specification = importlib.util.spec_from_file_location("make_ops", ROOT / "docs" / "make_ops.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    assert (ROOT / "docs" / "ops.md").read_text(encoding="utf-8") == module.page(), (
-        "docs/ops.md is old: run `make docs`"
-    )
-
-
-def test_the_table_of_models_is_that_of_the_records():
-    specification = importlib.util.spec_from_file_location("make_models", ROOT / "docs" / "make_models.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    assert (ROOT / "docs" / "models.md").read_text(encoding="utf-8") == module.page(), (
-        "docs/models.md is old: run `make docs`"
-    )
+@pytest.mark.parametrize("page", ["ops", "models"])
+def test_a_table_is_that_of_the_core_or_of_the_records(page):
+    made = imported(ROOT / f"docs/make_{page}.py").page()
+    assert (ROOT / f"docs/{page}.md").read_text(encoding="utf-8") == made, f"docs/{page}.md is old: run `make docs`"
 
 
 def test_pages_count_the_families_of_the_table():
@@ -138,8 +124,5 @@ def test_the_short_program_of_the_main_page_runs(tmp_path):
 
 
 def test_the_list_of_onnx_ops_is_that_of_the_table():
-    specification = importlib.util.spec_from_file_location("make_onnx", ROOT / "docs" / "make_onnx.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
     text = (ROOT / "docs" / "onnx.md").read_text(encoding="utf-8")
-    assert text == module.page(text), "docs/onnx.md is old: run `make docs`"
+    assert text == imported(ROOT / "docs/make_onnx.py").page(text), "docs/onnx.md is old: run `make docs`"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from imported import imported
 
 import tcim_lite
 
@@ -54,7 +54,5 @@ def test_the_stub_lists_what_the_core_has(tmp_path_factory):
 
 
 def test_the_stub_is_what_the_bindings_make():
-    spec = importlib.util.spec_from_file_location("make_stub", ROOT / "csrc/bindings/make_stub.py")
-    make_stub = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_stub)
+    make_stub = imported(ROOT / "csrc/bindings/make_stub.py")
     assert make_stub.STUB.read_text() == make_stub.stub(), "run `make docs`"

@@ -1,13 +1,12 @@
 """The models that the suite ships are what their script makes."""
 
-import importlib.util
 from pathlib import Path
+
+from imported import imported
 
 import tcim_lite.conformance.models as shipped
 
-_spec = importlib.util.spec_from_file_location("make_models", Path(__file__).with_name("make_models.py"))
-make_models = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(make_models)
+make_models = imported(Path(__file__).with_name("make_models.py"))
 
 
 def test_the_script_makes_the_shipped_models(tmp_path):

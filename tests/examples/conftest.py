@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import functools
 import json
 import os
 import re
@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import warm_python
@@ -26,14 +25,12 @@ from tcim_lite.llm import Package, encode_chat, load_tokenizer
 @pytest.fixture(scope="session")
 def compile_demo(tmp_path_factory) -> Callable[..., Package]:
     """compile_demo("--batch", "3") -> the package that this command line makes of the demo checkpoint."""
-    made = {}
 
+    @functools.cache
     def make(*options: str) -> Package:
-        if options not in made:
-            folder = tmp_path_factory.mktemp("demo")
-            assert main(["compile", str(DEMO_CHECKPOINT), "-o", str(folder), "-q", *options]) == 0
-            made[options] = Package.open(folder)
-        return made[options]
+        folder = tmp_path_factory.mktemp("demo")
+        assert main(["compile", str(DEMO_CHECKPOINT), "-o", str(folder), "-q", *options]) == 0
+        return Package.open(folder)
 
     return make
 
@@ -47,24 +44,6 @@ def run_example() -> Callable[..., subprocess.CompletedProcess]:
         return warm_python.run(ROOT / "examples" / example, *arguments, input=text, env=environment)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def import_example() -> Callable[[str], ModuleType]:
-    """import_example("qwen3_speculative") -> the example as a module, for its functions."""
-
-    def load(name: str) -> ModuleType:
-        specification = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-        module = importlib.util.module_from_spec(specification)
-        sys.modules[name] = module  # dataclasses look their module up
-        sys.path.insert(0, str(ROOT / "examples"))  # as where it is run: examples import network_file
-        try:
-            specification.loader.exec_module(module)
-        finally:
-            sys.path.pop(0)
-        return module
-
-    return load
 
 
 @pytest.fixture(scope="session")

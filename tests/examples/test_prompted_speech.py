@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from imported import imported
 from llm_packages import DEMO_CHECKPOINT
 from wav_files import write_wav
 
@@ -73,9 +74,9 @@ def made(request, tmp_path_factory):
     return request.param, model, tokenizer, folder / "out"
 
 
-def greedy(kind: str, model, tokenizer, samples: np.ndarray, import_example) -> list[int]:
+def greedy(kind: str, model, tokenizer, samples: np.ndarray) -> list[int]:
     """By transformers, with its own count of the sound's rows."""
-    prompted = import_example("prompted_speech")
+    prompted = imported(EXAMPLES / "prompted_speech.py")
     bins = model.config.audio_config.num_mel_bins
     features = torch.tensor(log_mel(samples, bins, FRAMES))
     mask = (torch.arange(FRAMES) < len(samples) // 160)[None].long()
@@ -92,14 +93,14 @@ def greedy(kind: str, model, tokenizer, samples: np.ndarray, import_example) -> 
 
 
 @pytest.mark.parametrize("seconds", [3.4, 4.0, 5.5])
-def test_text_is_that_of_transformers(made, tmp_path, run_example, shown_tokens, import_example, seconds):
+def test_text_is_that_of_transformers(made, tmp_path, run_example, shown_tokens, seconds):
     kind, model, tokenizer, package = made
     samples = write_wav(tmp_path / "speech.wav", seconds).astype(np.float32)
     parts = [samples[start : start + FRAMES * 160] for start in range(0, len(samples), FRAMES * 160)]
     arguments = ("--audio", tmp_path / "speech.wav", "--max-tokens", LIMIT, "--show-tokens")
     done = run_example("speech_recognition.py", package, *arguments)
     assert done.returncode == 0, done.stderr
-    assert shown_tokens(done.stdout) == [greedy(kind, model, tokenizer, part, import_example) for part in parts]
+    assert shown_tokens(done.stdout) == [greedy(kind, model, tokenizer, part) for part in parts]
 
 
 def test_options_of_whisper_and_short_sounds_are_refused(made, tmp_path, run_example):

@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 import pytest
-from llm_packages import DEMO_CHECKPOINT
+from imported import imported
+from llm_packages import DEMO_CHECKPOINT, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -65,9 +66,9 @@ def test_a_context_that_fills_up_ends_the_answer_where_decode_would_end_it(
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_accepted_and_corrected_tokens_follow_the_targets_distribution(import_example, seed):
+def test_accepted_and_corrected_tokens_follow_the_targets_distribution(seed):
     """Two proposals drawn from a draft that disagrees; the first token of the outcome must follow the target."""
-    accept = import_example("qwen3_speculative").accept_classic
+    accept = imported(ROOT / "examples/qwen3_speculative.py").accept_classic
     rng = np.random.default_rng(seed)
     drafted = np.array([[0.7, 0.2, 0.1, 0.0], [0.25, 0.25, 0.25, 0.25]])
     wanted = np.array([[0.1, 0.3, 0.2, 0.4], [0.0, 0.5, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0]])

@@ -7,7 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
-from llm_packages import DEMO_CHECKPOINT, compile_package
+from imported import imported
+from llm_packages import DEMO_CHECKPOINT, ROOT, compile_package
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
@@ -24,6 +25,7 @@ from tcim_lite.llm.vision import VisionTower
 
 SPECIAL = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]
 QUESTION, LIMIT = "What is this?", 6
+pixels_of = imported(ROOT / "examples/qwen3_vl.py").pixels_of
 
 
 @pytest.fixture(scope="module", params=TOWERS)
@@ -66,14 +68,14 @@ def greedy(model, tokens: np.ndarray, pixels: np.ndarray) -> list[int]:
     return found
 
 
-def test_answers_are_those_of_transformers(made, photo, run_example, import_example, shown_tokens):
+def test_answers_are_those_of_transformers(made, photo, run_example, shown_tokens):
     model, package, _ = made
     tokenizer = load_tokenizer(package.tokenizer_folder)
     text = "".join(SPECIAL) + QUESTION
     tokens = np.array(encode_chat(tokenizer, [{"role": "user", "content": text}]))
     pad = int(np.flatnonzero(tokens == model.config.image_token_id)[0])
     tower = VisionTower(package.folder, package.name)
-    pixels = import_example("qwen3_vl").pixels_of(photo, tower, package.tokenizer_folder / "preprocessor_config.json")
+    pixels = pixels_of(photo, tower, package.tokenizer_folder / "preprocessor_config.json")
     count = pixels.shape[1] * pixels.shape[2] // tower.cell**2
     tokens = np.insert(tokens, pad, [model.config.image_token_id] * (count - 1))
     expected = greedy(model, tokens, pixels)
@@ -85,18 +87,18 @@ def test_answers_are_those_of_transformers(made, photo, run_example, import_exam
     assert len(answer) == LIMIT or expected[len(answer)] in package.stop_tokens(tokenizer)
 
 
-def test_a_photograph_is_seen_the_right_way_up(made, tmp_path, photo, import_example):
+def test_a_photograph_is_seen_the_right_way_up(made, tmp_path, photo):
     stored, exif = Image.open(photo).transpose(Image.Transpose.ROTATE_90), Image.Exif()
     exif[0x0112] = 6  # turned to the left
     stored.save(tmp_path / "turned.png", exif=exif)
-    tower, pixels_of = VisionTower(made[1].folder, made[1].name), import_example("qwen3_vl").pixels_of
+    tower = VisionTower(made[1].folder, made[1].name)
     seen = [pixels_of(path, tower, tmp_path / "none.json") for path in (tmp_path / "turned.png", photo)]
     np.testing.assert_array_equal(*seen)
     assert np.abs(seen[0]).max() <= 1
 
 
-def test_colours_are_those_of_the_processor(made, tmp_path, photo, import_example):
-    tower, pixels_of = VisionTower(made[1].folder, made[1].name), import_example("qwen3_vl").pixels_of
+def test_colours_are_those_of_the_processor(made, tmp_path, photo):
+    tower = VisionTower(made[1].folder, made[1].name)
     plain = pixels_of(photo, tower, tmp_path / "none.json").astype(np.float32)
     (tmp_path / "its.json").write_text('{"image_mean": [0.5, 0.25, 0.5], "image_std": [0.5, 0.5, 0.25]}')
     found = pixels_of(photo, tower, tmp_path / "its.json").astype(np.float32)

@@ -1,5 +1,7 @@
 """Engines over tiny packages, and what one request gets alone."""
 
+import functools
+
 import numpy as np
 import pytest
 from llm_packages import LoadedPackage
@@ -13,12 +15,13 @@ CONTEXT, CHUNK = 64, 16
 @pytest.fixture(scope="session")
 def alone(tiny_package):
     """One request by `LanguageModel.generate`, with nothing in its caches."""
-    models = {}
+
+    @functools.cache
+    def loaded(context):
+        return LoadedPackage(tiny_package(prefill_length=CHUNK, context_length=context))
 
     def generate(prompt, limit, sampler=None, context=CONTEXT):
-        if context not in models:
-            models[context] = LoadedPackage(tiny_package(prefill_length=CHUNK, context_length=context))
-        model = models[context]
+        model = loaded(context)
         model.cached_tokens = []
         return list(model.generate(prompt, sampler or Sampler(), limit, ()))
 

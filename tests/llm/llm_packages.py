@@ -1,5 +1,6 @@
 """Packages compiled once per test session, and the pair of modules that runs one."""
 
+import functools
 import json
 import warnings
 from pathlib import Path
@@ -79,12 +80,10 @@ def strict_mode():
 @pytest.fixture(scope="session")
 def demo_package(tmp_path_factory):
     """Compiles the demo checkpoint with a given `quant`."""
-    made = {}
 
+    @functools.cache
     def make(quant: str) -> Package:
-        if quant not in made:
-            made[quant] = compile_package(DEMO_CHECKPOINT, tmp_path_factory.mktemp("demo") / quant, quant=quant)
-        return made[quant]
+        return compile_package(DEMO_CHECKPOINT, tmp_path_factory.mktemp("demo") / quant, quant=quant)
 
     return make
 

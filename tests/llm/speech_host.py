@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import numpy as np
+from imported import imported
 
 from tcim_lite.llm import Package
 
@@ -15,14 +14,7 @@ PROMPT = [1, 7, 9, 11]
 
 
 def example(name: str):
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        specification = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-        module = importlib.util.module_from_spec(specification)
-        specification.loader.exec_module(module)
-    finally:
-        sys.path.pop(0)
-    return module
+    return imported(EXAMPLES / f"{name}.py")
 
 
 def answered(package: Package, features: np.ndarray, steps: int = 20) -> tuple[list[np.ndarray], np.ndarray, list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import numpy as np
@@ -27,18 +28,16 @@ WHOSE = (None, *ADAPTERS)
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     """Packages of the demo checkpoint into which two adapters were compiled, by options."""
-    folder, made = tmp_path_factory.mktemp("tuned"), {}
+    folder = tmp_path_factory.mktemp("tuned")
     for seed, name in enumerate(ADAPTERS):
         write_random_adapter(folder / name, linears_of(DEMO_CHECKPOINT), seed)
 
+    @functools.cache
     def make(**options):
-        key = str(sorted(options.items()))
-        if key not in made:
-            for name in ADAPTERS:
-                output = folder / f"out{len(made)}"
-                package = compile_package(DEMO_CHECKPOINT, output, lora=folder / name, **SIZES, **options)
-            made[key] = package
-        return made[key]
+        output = tmp_path_factory.mktemp("out")
+        for name in ADAPTERS:
+            package = compile_package(DEMO_CHECKPOINT, output, lora=folder / name, **SIZES, **options)
+        return package
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import numpy as np
@@ -46,15 +47,13 @@ def checkpoint_4_5(tmp_path_factory):
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     """Compiles a tower; equal options give the same folder."""
-    made = {}
 
+    @functools.cache
     def make(folder, quant):
-        if (folder, quant) not in made:
-            out = tmp_path_factory.mktemp("package")
-            asked = ["--vision", str(CAPACITY), "--vision-quant", quant]
-            assert main(["compile", str(folder), "-o", str(out), *COMMON, *asked]) == 0
-            made[folder, quant] = out
-        return made[folder, quant]
+        out = tmp_path_factory.mktemp("package")
+        asked = ["--vision", str(CAPACITY), "--vision-quant", quant]
+        assert main(["compile", str(folder), "-o", str(out), *COMMON, *asked]) == 0
+        return out
 
     return make
 

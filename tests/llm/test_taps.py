@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -34,15 +35,13 @@ def folders(tiny_package) -> list[str]:
 @pytest.fixture(scope="module")
 def digests(folders):
     """By instruction set: what the program prints."""
-    made: dict[str, list[list[str]]] = {}
 
+    @functools.cache
     def digest(isa: str) -> list[list[str]]:
-        if isa not in made:
-            environment = os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": "2"}
-            done = warm_python.run(PROGRAM, *folders, env=environment)
-            assert done.returncode == 0, done.stderr
-            made[isa] = [line.split("\t") for line in done.stdout.splitlines()]
-        return made[isa]
+        environment = os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": "2"}
+        done = warm_python.run(PROGRAM, *folders, env=environment)
+        assert done.returncode == 0, done.stderr
+        return [line.split("\t") for line in done.stdout.splitlines()]
 
     return digest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import warnings
@@ -40,15 +41,13 @@ def checkpoint(request, tmp_path_factory):
 def compiled(checkpoint, tmp_path_factory):
     """Compiles the tower; equal options give the same folder."""
     family, _, folder = checkpoint
-    made = {}
 
+    @functools.cache
     def make(*options: str) -> Path:
-        if options not in made:
-            out = tmp_path_factory.mktemp(family)
-            sizes = ("--prefill-length", "8", "--context-length", "16", "--quant", "float16")
-            assert main(["compile", str(folder), "-o", str(out), "--name", "tiny", *sizes, *options, "-q"]) == 0
-            made[options] = out
-        return made[options]
+        out = tmp_path_factory.mktemp(family)
+        sizes = ("--prefill-length", "8", "--context-length", "16", "--quant", "float16")
+        assert main(["compile", str(folder), "-o", str(out), "--name", "tiny", *sizes, *options, "-q"]) == 0
+        return out
 
     return make
 

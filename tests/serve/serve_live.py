@@ -1,5 +1,6 @@
 """A live `tcim-lite serve` over the demo model, in strict mode, and the same model alone."""
 
+import functools
 import os
 import re
 import signal
@@ -63,15 +64,12 @@ class Server:
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory):
     """Compiles the demo checkpoint with `batch` slots and a context of CONTEXT."""
-    made = {}
 
+    @functools.cache
     def make(batch: int, **options):
-        key = (batch, *sorted(options.items()))
-        if key not in made:
-            folder = tmp_path_factory.mktemp("served") / "demo"
-            sizes = {"prefill_length": 32, "context_length": CONTEXT, **options}
-            made[key] = compile_package(DEMO_CHECKPOINT, folder, quant="w8a8h1_sefp", batch=batch, **sizes)
-        return made[key]
+        folder = tmp_path_factory.mktemp("served") / "demo"
+        sizes = {"prefill_length": 32, "context_length": CONTEXT, **options}
+        return compile_package(DEMO_CHECKPOINT, folder, quant="w8a8h1_sefp", batch=batch, **sizes)
 
     return make
 
