@@ -32,7 +32,7 @@ uint64_t pages_in_use() {
   return pages;
 }
 
-void test_a_buffer_is_zero_whatever_was_released() {
+TEST(a_buffer_is_zero_whatever_was_released) {
   for (const uint64_t bytes : kSizes) {
     fill(AlignedBuffer::unfilled(bytes), 0xa5);
     fill(AlignedBuffer(bytes), 0xa5);
@@ -43,7 +43,7 @@ void test_a_buffer_is_zero_whatever_was_released() {
   }
 }
 
-void test_buffers_in_use_share_nothing() {
+TEST(buffers_in_use_share_nothing) {
   for (const uint64_t bytes : kSizes) {
     std::vector<std::pair<AlignedBuffer, int>> all;
     for (int value = 0; value < 12; ++value) {
@@ -55,7 +55,7 @@ void test_buffers_in_use_share_nothing() {
   }
 }
 
-void test_a_released_buffer_is_used_again() {
+TEST(a_released_buffer_is_used_again) {
   const std::byte* first = nullptr;
   {
     const AlignedBuffer buffer = AlignedBuffer::unfilled(2 << 20);
@@ -66,7 +66,7 @@ void test_a_released_buffer_is_used_again() {
   CHECK(again.data() == first);
 }
 
-void test_threads_get_memory_of_their_own() {
+TEST(threads_get_memory_of_their_own) {
   std::vector<std::thread> threads;
   for (int value = 1; value <= 4; ++value) {
     threads.emplace_back([value] {
@@ -81,7 +81,7 @@ void test_threads_get_memory_of_their_own() {
 }
 
 // In a child, whose limit ends with it.
-void test_memory_that_is_kept_goes_to_who_needs_it() {
+TEST(memory_that_is_kept_goes_to_who_needs_it) {
   const pid_t child = fork();
   if (child == 0) {
     std::vector<AlignedBuffer> all;
@@ -103,7 +103,7 @@ void test_memory_that_is_kept_goes_to_who_needs_it() {
   CHECK_EQ(status, 0);
 }
 
-void test_sizes_that_cannot_be_are_errors() {
+TEST(sizes_that_cannot_be_are_errors) {
   CHECK_ERROR(AlignedBuffer(~uint64_t{0}), "not representable");
   CHECK_ERROR(AlignedBuffer::unfilled(~uint64_t{0}), "not representable");
   CHECK_ERROR(AlignedBuffer::unfilled(uint64_t{1} << 60), "no memory left");
@@ -112,12 +112,4 @@ void test_sizes_that_cannot_be_are_errors() {
 
 }  // namespace
 
-int main() {
-  test_a_buffer_is_zero_whatever_was_released();
-  test_buffers_in_use_share_nothing();
-  test_a_released_buffer_is_used_again();
-  test_threads_get_memory_of_their_own();
-  test_memory_that_is_kept_goes_to_who_needs_it();
-  test_sizes_that_cannot_be_are_errors();
-  return check_result();
-}
+int main() { return run_tests(); }

@@ -3,6 +3,7 @@
 
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -13,10 +14,24 @@ inline void report_failure(const char* file, int line, const std::string& text) 
   ++g_check_failures;
 }
 
-// What main() returns.
+// What main() returns, of a program that calls its checks itself.
 inline int check_result() {
   if (g_check_failures != 0) std::cerr << g_check_failures << " checks failed\n";
   return g_check_failures != 0;
+}
+
+inline std::vector<void (*)()> g_tests;
+
+// TEST(name) { .. }: run_tests() calls it, in the order of the file.
+#define TEST(name)                                                                        \
+  void test_##name();                                                                     \
+  [[maybe_unused]] const bool registered_##name = (g_tests.push_back(test_##name), true); \
+  void test_##name()
+
+// What main() returns otherwise.
+inline int run_tests() {
+  for (void (*test)() : g_tests) test();
+  return check_result();
 }
 
 #define CHECK(condition)                                              \

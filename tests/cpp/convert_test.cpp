@@ -30,7 +30,7 @@ std::vector<To> convert(DType from, DType to, const std::vector<From>& values, i
   return result;
 }
 
-void test_every_half_widens_exactly() {
+TEST(every_half_widens_exactly) {
   std::vector<uint16_t> halves(65536);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = uint16_t(i);
   const std::vector<float> floats = convert<uint16_t, float>(DType::Float16, DType::Float32, halves, 0);
@@ -43,7 +43,7 @@ void test_every_half_widens_exactly() {
   }
 }
 
-void test_floats_round_to_the_nearest_half() {
+TEST(floats_round_to_the_nearest_half) {
   std::vector<float> floats;
   for (uint32_t half = 0; half < 0x7c00; ++half) {
     const float low = half_to_float(uint16_t(half)),
@@ -60,7 +60,7 @@ void test_floats_round_to_the_nearest_half() {
   CHECK(std::isnan(half_to_float(halves.back())));
 }
 
-void test_tails_and_unaligned_sources() {
+TEST(tails_and_unaligned_sources) {
   for (size_t count = 0; count <= 20; ++count) {
     std::vector<float> floats(count);
     for (size_t i = 0; i < count; ++i) floats[i] = 0.1f * float(i + 1);
@@ -77,9 +77,4 @@ void test_tails_and_unaligned_sources() {
 
 }  // namespace
 
-int main() {
-  test_every_half_widens_exactly();
-  test_floats_round_to_the_nearest_half();
-  test_tails_and_unaligned_sources();
-  return check_result();
-}
+int main() { return run_tests(); }

@@ -77,7 +77,7 @@ const Windowed kConvolutions[] = {
     {1, 8, 64, 64, 300, 3, 3, 1, 1},           //
 };
 
-void test_convolutions() {
+TEST(convolutions) {
   for (const DType dtype : kDtypes) {
     for (const Windowed& form : kConvolutions) {
       for (const bool bias : {false, true}) {
@@ -90,7 +90,7 @@ void test_convolutions() {
   }
 }
 
-void test_convolutions_of_packed_weights() {
+TEST(convolutions_of_packed_weights) {
   for (const Windowed& form : kConvolutions) {
     if (form.groups != 1) continue;
     GraphMaker maker(DType::Float16, uint32_t(form.outputs));
@@ -111,7 +111,7 @@ void test_convolutions_of_packed_weights() {
 
 // Between convolutions a value may hold its channels last; the first and the last of these are as a graph declares
 // them.
-void test_convolutions_between_convolutions() {
+TEST(convolutions_between_convolutions) {
   for (const WeightFormat format : {WeightFormat::Dense, WeightFormat::LinearF16, WeightFormat::LinearW8}) {
     for (const Windowed& form : kConvolutions) {
       GraphMaker maker(DType::Float16, uint32_t(form.outputs));
@@ -128,7 +128,7 @@ void test_convolutions_between_convolutions() {
 }
 
 // As in residual networks: sums, functions and pools read what convolutions made, some of it twice.
-void test_what_convolutions_hand_on() {
+TEST(what_convolutions_hand_on) {
   for (const int64_t channels : {64, 40, 20}) {
     for (const bool quantised : {false, true}) {
       GraphMaker maker(DType::Float16, uint32_t(channels));
@@ -157,7 +157,7 @@ void test_what_convolutions_hand_on() {
   }
 }
 
-void test_ends_of_convolutions() {
+TEST(ends_of_convolutions) {
   for (const DType dtype : kDtypes) {
     for (const bool quantised : {false, true}) {
       if (quantised && dtype == DType::Float32) continue;
@@ -185,7 +185,7 @@ void test_ends_of_convolutions() {
   }
 }
 
-void test_pools() {
+TEST(pools) {
   for (const DType dtype : kDtypes) {
     for (const Windowed& form :
          {Windowed{2, 5, 17, 19, 5, 3, 3, 2, 1}, Windowed{1, 3, 8, 8, 3, 2, 2, 2}, Windowed{3, 40, 7, 7, 40, 7, 7},
@@ -204,7 +204,7 @@ void test_pools() {
   }
 }
 
-void test_windows_beyond_the_kernels_are_refused() {
+TEST(windows_beyond_the_kernels_are_refused) {
   GraphMaker maker(DType::Float16);
   const Windowed form{1, 1, 9, 9, 1, 1, 1};
   auto attributes = form.attributes();
@@ -216,7 +216,7 @@ void test_windows_beyond_the_kernels_are_refused() {
 }
 
 // A refused run leaves its outputs alone, and the next one is right.
-void test_an_infinite_input_is_refused() {
+TEST(an_infinite_input_is_refused) {
   GraphMaker maker(DType::Float16);
   const Windowed form{1, 32, 8, 8, 32, 3, 3, 1, 1};
   const uint32_t x = maker.input({1, 32, 8, 8});
@@ -234,13 +234,5 @@ void test_an_infinite_input_is_refused() {
 
 int main() {
   if (!has_gpu()) return kSkipped;
-  test_convolutions();
-  test_convolutions_of_packed_weights();
-  test_convolutions_between_convolutions();
-  test_what_convolutions_hand_on();
-  test_ends_of_convolutions();
-  test_pools();
-  test_windows_beyond_the_kernels_are_refused();
-  test_an_infinite_input_is_refused();
-  return check_result();
+  return run_tests();
 }

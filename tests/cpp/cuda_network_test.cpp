@@ -13,7 +13,7 @@ using namespace tcim_lite::test;
 
 namespace {
 
-void test_products_of_matrices() {
+TEST(products_of_matrices) {
   struct Form {
     Shape a, b;
   };
@@ -34,7 +34,7 @@ void test_products_of_matrices() {
 }
 
 // The right side lies as [.., n, k], or as [n, .., k] as heads behind a projection do.
-void test_products_of_turned_matrices() {
+TEST(products_of_turned_matrices) {
   struct Form {
     Shape a, b;
     const char* axes;
@@ -62,7 +62,7 @@ void test_products_of_turned_matrices() {
   }
 }
 
-void test_functions_of_one_element() {
+TEST(functions_of_one_element) {
   for (const DType dtype : kDtypes) {
     for (const int64_t count : {1, 7, 8, 1029}) {
       GraphMaker maker(dtype);
@@ -79,7 +79,7 @@ void test_functions_of_one_element() {
   }
 }
 
-void test_operands_that_repeat() {
+TEST(operands_that_repeat) {
   for (const DType dtype : kDtypes) {
     GraphMaker maker(dtype);
     const Shape shape = {2, 6, 5, 7};
@@ -106,7 +106,7 @@ void test_operands_that_repeat() {
   }
 }
 
-void test_integers() {
+TEST(integers) {
   for (const DType dtype : kDtypes) {
     GraphMaker maker(dtype);
     const Shape shape = {3, 5, 40};
@@ -136,7 +136,7 @@ void test_integers() {
   }
 }
 
-void test_rows() {
+TEST(rows) {
   for (const DType dtype : kDtypes) {
     for (const auto& [rows, cols] :
          {std::pair<int64_t, int64_t>{1, 1}, {9, 33}, {300, 197}, {3, 2047}, {3, 2048}, {2, 30000}}) {
@@ -161,7 +161,7 @@ void test_rows() {
   }
 }
 
-void test_the_largest_of_a_row() {
+TEST(the_largest_of_a_row) {
   for (const DType dtype : kDtypes) {
     const std::array<int64_t, 3> shapes[] = {{1, 1, 1},     {7, 300, 300}, {70000, 5, 2}, {2, 8400, 300},
                                              {70000, 3, 1}, {3, 30001, 1}, {2, 151936, 1}};
@@ -177,7 +177,7 @@ void test_the_largest_of_a_row() {
   }
 }
 
-void test_elements_that_move() {
+TEST(elements_that_move) {
   for (const DType dtype : kDtypes) {
     GraphMaker maker(dtype);
     const uint32_t x = maker.input({2, 6, 8, 10}), other = maker.input({2, 3, 8, 10});
@@ -203,7 +203,7 @@ void test_elements_that_move() {
   }
 }
 
-void test_weighted_neighbours_of_an_axis() {
+TEST(weighted_neighbours_of_an_axis) {
   for (const DType dtype : kDtypes) {
     for (const int64_t axis : {2, 3}) {
       GraphMaker maker(dtype);
@@ -219,7 +219,7 @@ void test_weighted_neighbours_of_an_axis() {
 }
 
 // The GPU may fuse products and sums, which the CPU does not.
-void test_images_to_colours() {
+TEST(images_to_colours) {
   const std::pair<std::string, int64_t> formats[] = {
       {"YUV400", 24 * 16}, {"YUV420SP", 24 * 16 * 3 / 2}, {"YUV422SP", 24 * 16 * 2}, {"YUV444SP", 24 * 16 * 3}};
   for (const DType dtype : kDtypes) {
@@ -247,7 +247,7 @@ void test_images_to_colours() {
   }
 }
 
-void test_indices_beyond_an_axis_are_refused() {
+TEST(indices_beyond_an_axis_are_refused) {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({4, 3}), indices = maker.integers({0, 4}, {2, 1});
   maker.graph().outputs = {
@@ -259,16 +259,5 @@ void test_indices_beyond_an_axis_are_refused() {
 
 int main() {
   if (!has_gpu()) return kSkipped;
-  test_products_of_matrices();
-  test_products_of_turned_matrices();
-  test_functions_of_one_element();
-  test_operands_that_repeat();
-  test_integers();
-  test_rows();
-  test_the_largest_of_a_row();
-  test_elements_that_move();
-  test_images_to_colours();
-  test_weighted_neighbours_of_an_axis();
-  test_indices_beyond_an_axis_are_refused();
-  return check_result();
+  return run_tests();
 }

@@ -65,7 +65,7 @@ class Phases {
   std::vector<Flow> flows_;
 };
 
-void test_a_row_goes_through_layers_by_mail() {
+TEST(a_row_goes_through_layers_by_mail) {
   Phases phases;
   phases.two_layers_and_head();
   const ProgramArgs& args = phases.plan();
@@ -79,7 +79,7 @@ void test_a_row_goes_through_layers_by_mail() {
   CHECK_EQ(args.phases[6].attention.v_column, kAttended + kKvHeads * kHeadDim);
 }
 
-void test_residuals_come_by_mail_where_an_earlier_phase_made_them() {
+TEST(residuals_come_by_mail_where_an_earlier_phase_made_them) {
   Phases phases;
   phases.two_layers_and_head();
   const ProgramArgs& args = phases.plan();
@@ -87,7 +87,7 @@ void test_residuals_come_by_mail_where_an_earlier_phase_made_them() {
     CHECK_EQ(int(args.phases[phase].linear.residual_from), maker);
 }
 
-void test_only_what_no_later_phase_writes_over_is_stored() {
+TEST(only_what_no_later_phase_writes_over_is_stored) {
   Phases phases;
   phases.two_layers_and_head();
   const ProgramArgs& args = phases.plan();
@@ -98,7 +98,7 @@ void test_only_what_no_later_phase_writes_over_is_stored() {
   CHECK((kept == std::vector<int>{4, 6, 7, 8, 9, 10}));
 }
 
-void test_a_part_of_the_phase_before_is_read_past_a_barrier() {
+TEST(a_part_of_the_phase_before_is_read_past_a_barrier) {
   Phases phases;
   phases.linear(0, kHidden, 4000, kHidden);
   phases.linear(4000 + kHidden / 2, kHidden / 2, 8000, kHidden);
@@ -110,7 +110,7 @@ void test_a_part_of_the_phase_before_is_read_past_a_barrier() {
   CHECK(args.phases[2].mailed && !args.phases[2].meets);
 }
 
-void test_what_is_read_a_second_time_is_read_past_a_barrier() {
+TEST(what_is_read_a_second_time_is_read_past_a_barrier) {
   Phases phases;
   for (const int y : {4000, 8000, 12000}) phases.linear(y == 4000 ? 0 : 4000, kHidden, y, kHidden);
   const ProgramArgs& args = phases.plan();
@@ -118,7 +118,7 @@ void test_what_is_read_a_second_time_is_read_past_a_barrier() {
   CHECK(args.phases[2].meets && args.phases[0].keeps);
 }
 
-void test_a_residual_from_far_back_is_read_past_a_barrier() {
+TEST(a_residual_from_far_back_is_read_past_a_barrier) {
   for (const int between : {kMailBoxes - 2, kMailBoxes - 1}) {
     Phases phases;
     for (int i = 0; i <= between; ++i) phases.linear(2000 * i, kHidden, 2000 * (i + 1), kHidden);
@@ -133,7 +133,7 @@ void test_a_residual_from_far_back_is_read_past_a_barrier() {
   }
 }
 
-void test_attention_that_leaves_a_part_unread_takes_no_mail() {
+TEST(attention_that_leaves_a_part_unread_takes_no_mail) {
   for (const bool within : {false, true}) {
     Phases phases;
     phases.linear(20000, kHidden, 0, kProjected + 64);
@@ -143,7 +143,7 @@ void test_attention_that_leaves_a_part_unread_takes_no_mail() {
   }
 }
 
-void test_attention_that_reads_a_part_twice_takes_no_mail() {
+TEST(attention_that_reads_a_part_twice_takes_no_mail) {
   Phases phases;
   phases.linear(20000, kHidden, 0, kProjected);
   phases.attention(0, 8192);
@@ -152,7 +152,7 @@ void test_attention_that_reads_a_part_twice_takes_no_mail() {
 }
 
 // Its blocks may be done before all of the phase before is.
-void test_attention_takes_no_mail_where_it_writes_over_what_the_phase_before_reads() {
+TEST(attention_takes_no_mail_where_it_writes_over_what_the_phase_before_reads) {
   for (const bool residual : {false, true}) {
     Phases phases;
     phases.linear(residual ? 40000 : 8192, kHidden, 0, kProjected, residual ? 8192 : -1);
@@ -161,7 +161,7 @@ void test_attention_takes_no_mail_where_it_writes_over_what_the_phase_before_rea
   }
 }
 
-void test_attention_takes_no_mail_into_a_box_that_the_phase_before_reads() {
+TEST(attention_takes_no_mail_into_a_box_that_the_phase_before_reads) {
   for (const int between : {kMailBoxes - 3, kMailBoxes - 2}) {
     Phases phases;
     phases.linear(60000, kHidden, 30000, kProjected);
@@ -179,7 +179,7 @@ void test_attention_takes_no_mail_into_a_box_that_the_phase_before_reads() {
   }
 }
 
-void test_an_output_is_stored_though_another_overlaps_it() {
+TEST(an_output_is_stored_though_another_overlaps_it) {
   Phases phases;
   phases.linear(0, kHidden, 4000, kHidden);
   phases.phase(0).keeps = true;
@@ -188,7 +188,7 @@ void test_an_output_is_stored_though_another_overlaps_it() {
   CHECK(args.phases[0].keeps && args.phases[1].keeps && args.phases[1].mailed);
 }
 
-void test_a_phase_without_mail_meets_its_neighbours() {
+TEST(a_phase_without_mail_meets_its_neighbours) {
   Phases phases;
   for (int i = 0; i < 4; ++i) phases.linear(2000 * i, kHidden, 2000 * (i + 1), kHidden);
   phases.flow(1).takes = phases.flow(1).posts = false;
@@ -198,7 +198,7 @@ void test_a_phase_without_mail_meets_its_neighbours() {
   CHECK(args.phases[3].mailed);
 }
 
-void test_memory_of_another_space_is_other_memory() {
+TEST(memory_of_another_space_is_other_memory) {
   Phases phases;
   phases.linear(0, kHidden, 4000, kHidden);
   phases.linear(4000, kHidden, 8000, kHidden);
@@ -208,7 +208,7 @@ void test_memory_of_another_space_is_other_memory() {
   CHECK(args.phases[0].keeps && args.phases[1].keeps);
 }
 
-void test_several_rows_meet_before_every_phase() {
+TEST(several_rows_meet_before_every_phase) {
   Phases phases(8);
   phases.layer(20000, 24000);
   const ProgramArgs& args = phases.plan();
@@ -221,20 +221,4 @@ void test_several_rows_meet_before_every_phase() {
 
 }  // namespace
 
-int main() {
-  test_a_row_goes_through_layers_by_mail();
-  test_residuals_come_by_mail_where_an_earlier_phase_made_them();
-  test_only_what_no_later_phase_writes_over_is_stored();
-  test_a_part_of_the_phase_before_is_read_past_a_barrier();
-  test_what_is_read_a_second_time_is_read_past_a_barrier();
-  test_a_residual_from_far_back_is_read_past_a_barrier();
-  test_attention_that_leaves_a_part_unread_takes_no_mail();
-  test_attention_that_reads_a_part_twice_takes_no_mail();
-  test_attention_takes_no_mail_where_it_writes_over_what_the_phase_before_reads();
-  test_attention_takes_no_mail_into_a_box_that_the_phase_before_reads();
-  test_an_output_is_stored_though_another_overlaps_it();
-  test_a_phase_without_mail_meets_its_neighbours();
-  test_memory_of_another_space_is_other_memory();
-  test_several_rows_meet_before_every_phase();
-  return check_result();
-}
+int main() { return run_tests(); }

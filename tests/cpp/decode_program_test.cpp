@@ -19,7 +19,7 @@ bool is_one_program(const Decoder& decoder) {
   return program && program->first_step() == 0 && program->end_step() == model.plan().steps.size();
 }
 
-void test_decoders_are_one_program() {
+TEST(decoders_are_one_program) {
   for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16}) {
     for (const int64_t slots : {1, 2, 8}) {
       CHECK(is_one_program({.format = format, .slots = slots}));
@@ -31,7 +31,7 @@ void test_decoders_are_one_program() {
   }
 }
 
-void test_what_no_phase_does_is_no_program() {
+TEST(what_no_phase_does_is_no_program) {
   CHECK(!Model({.slots = 9}).program());
   CHECK(!Model({.format = WeightFormat::LinearF32}).program());
   CHECK(!is_one_program({.dim = 64}));
@@ -41,7 +41,7 @@ void test_what_no_phase_does_is_no_program() {
   CHECK(!is_one_program({.slots = 8, .heads = 34, .kv_heads = 17}));  // more pairs than multiprocessors
 }
 
-void test_a_layer_is_five_phases() {
+TEST(a_layer_is_five_phases) {
   const auto program = Model({}).program();
   const ProgramArgs& args = program->args();
   CHECK_EQ(args.count, 11);
@@ -56,7 +56,7 @@ void test_a_layer_is_five_phases() {
   CHECK_EQ(int(args.phases[7].linear.residual_from), 4);
 }
 
-void test_a_long_row_of_several_is_quantised_once() {
+TEST(a_long_row_of_several_is_quantised_once) {
   for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearF16}) {
     const bool apart = format == WeightFormat::LinearW4;
     const auto program = Model({.format = format, .slots = 2, .inner = kManyInputs, .layers = 1}).program();
@@ -68,7 +68,7 @@ void test_a_long_row_of_several_is_quantised_once() {
 }
 
 // With several rows, attention leaves codes to o, and what makes the input of a norm leaves sums of its squares.
-void test_a_phase_prepares_what_several_rows_of_the_next_read() {
+TEST(a_phase_prepares_what_several_rows_of_the_next_read) {
   for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearF16}) {
     for (const int64_t slots : {1, 2}) {
       const Model model({.format = format, .slots = slots});
@@ -92,7 +92,7 @@ void test_a_phase_prepares_what_several_rows_of_the_next_read() {
   }
 }
 
-void test_a_launch_finds_its_values_where_they_are_bound() {
+TEST(a_launch_finds_its_values_where_they_are_bound) {
   const Model model({.slots = 2, .inner = kManyInputs});
   auto program = model.program();
   auto addresses = model.addresses();
@@ -123,7 +123,7 @@ void test_a_launch_finds_its_values_where_they_are_bound() {
   CHECK(!program->bind(addresses, scratch, refused, odd));
 }
 
-void test_ops_that_no_linear_takes_along_are_phases() {
+TEST(ops_that_no_linear_takes_along_are_phases) {
   for (const int64_t rows : {1, 3}) {
     GraphMaker maker(DType::Float16);
     const uint32_t x = maker.input({1, rows, 64});
@@ -157,7 +157,7 @@ Decoder with(const std::function<void(Decoder&)>& change) {
 }
 
 // A router in the head's format, the route, gate and up, down with the sum; eight heads a KV head.
-void test_a_layer_of_experts_is_seven_phases() {
+TEST(a_layer_of_experts_is_seven_phases) {
   const Model model(kExperts);
   const auto program = model.program();
   CHECK(program && program->end_step() == model.plan().steps.size());
@@ -183,7 +183,7 @@ void test_a_layer_of_experts_is_seven_phases() {
   CHECK(args.phases[4].route.experts == 8 && args.phases[4].route.softmax_first && args.phases[4].route.normalise);
 }
 
-void test_experts_of_every_kind_are_one_program() {
+TEST(experts_of_every_kind_are_one_program) {
   CHECK(is_one_program(kExperts));
   CHECK(is_one_program(with([](Decoder& d) { d.bias = d.clamped = true; })));
   CHECK(is_one_program(with([](Decoder& d) { d.format = WeightFormat::LinearW8; })));
@@ -193,7 +193,7 @@ void test_experts_of_every_kind_are_one_program() {
   CHECK(is_one_program(with([](Decoder& d) { d.experts = 5, d.chosen = 4, d.inner = 2880; })));
 }
 
-void test_experts_that_no_phase_takes_end_a_program() {
+TEST(experts_that_no_phase_takes_end_a_program) {
   const auto ends = [](const std::function<void(Decoder&)>& change) {
     const Model model(with(change));
     const auto program = model.program();
@@ -210,12 +210,12 @@ void test_experts_that_no_phase_takes_end_a_program() {
     CHECK(ends([&](Decoder& d) { d.shown = shown; }));
 }
 
-void test_experts_between_launches_of_attention_are_no_program() {
+TEST(experts_between_launches_of_attention_are_no_program) {
   CHECK(!Model(with([](Decoder& d) { d.dim = 64; })).program());
   CHECK(!Model(with([](Decoder& d) { d.window = 100; })).program());
 }
 
-void test_experts_use_memory_of_the_program() {
+TEST(experts_use_memory_of_the_program) {
   const Model model(with([](Decoder& d) { d.bias = true; }));
   auto program = model.program();
   const auto addresses = model.addresses();
@@ -236,7 +236,7 @@ void test_experts_use_memory_of_the_program() {
   CHECK(own(product.y) + kMostCombined * 2 <= int64_t(program->scratch_bytes()));
 }
 
-void test_too_few_phases_are_no_program() {
+TEST(too_few_phases_are_no_program) {
   GraphMaker maker(DType::Float16);
   uint32_t x = maker.input({1, 1, 64});
   for (int i = 0; i < 2; ++i) x = maker.linear(x, 64, WeightFormat::LinearF16);
@@ -244,7 +244,7 @@ void test_too_few_phases_are_no_program() {
   CHECK(!Program::plan(build_plan(maker.graph(), Numerics::AsCompiled), 0, kMultiprocessors));
 }
 
-void test_hidden_exponents_are_no_phase() {
+TEST(hidden_exponents_are_no_phase) {
   GraphMaker maker(DType::Float16);
   uint32_t x = maker.input({1, 1, 64});
   for (int i = 0; i < 5; ++i) x = maker.linear(x, 64, WeightFormat::LinearW8);
@@ -255,7 +255,7 @@ void test_hidden_exponents_are_no_phase() {
   CHECK(program && program->end_step() == 3);
 }
 
-void test_a_program_ends_where_a_step_does_not_fit() {
+TEST(a_program_ends_where_a_step_does_not_fit) {
   GraphMaker maker(DType::Float16);
   uint32_t x = maker.input({1, 1, 64});
   for (int i = 0; i < 3; ++i) x = maker.linear(x, 64, WeightFormat::LinearW8);
@@ -270,21 +270,4 @@ void test_a_program_ends_where_a_step_does_not_fit() {
 
 }  // namespace
 
-int main() {
-  test_decoders_are_one_program();
-  test_what_no_phase_does_is_no_program();
-  test_a_layer_is_five_phases();
-  test_a_long_row_of_several_is_quantised_once();
-  test_a_phase_prepares_what_several_rows_of_the_next_read();
-  test_a_launch_finds_its_values_where_they_are_bound();
-  test_ops_that_no_linear_takes_along_are_phases();
-  test_a_layer_of_experts_is_seven_phases();
-  test_experts_of_every_kind_are_one_program();
-  test_experts_that_no_phase_takes_end_a_program();
-  test_experts_between_launches_of_attention_are_no_program();
-  test_experts_use_memory_of_the_program();
-  test_too_few_phases_are_no_program();
-  test_hidden_exponents_are_no_phase();
-  test_a_program_ends_where_a_step_does_not_fit();
-  return check_result();
-}
+int main() { return run_tests(); }

@@ -19,7 +19,7 @@ constexpr uint64_t kStart = 1000 * kSecond;
 
 bool close_to(double value, double expected) { return value > expected - 0.08 && value < expected + 0.08; }
 
-void check_share_of_recent_time() {
+TEST(share_of_recent_time) {
   BusyMeter meter;
   CHECK_EQ(meter.share(kStart), 0.0);
   CHECK(!meter.busy());
@@ -34,7 +34,7 @@ void check_share_of_recent_time() {
   CHECK_EQ(meter.share(kStart + 4 * kSecond), 0.0);
 }
 
-void check_work_in_progress_counts() {
+TEST(work_in_progress_counts) {
   BusyMeter meter;
   meter.begin(kStart);
   CHECK(close_to(meter.share(kStart + kSecond / 2), 0.5));
@@ -45,13 +45,13 @@ void check_work_in_progress_counts() {
 }
 
 // As a reader in another process may see it, which took the time first.
-void check_work_begun_after_the_question_does_not_count() {
+TEST(work_begun_after_the_question_does_not_count) {
   BusyMeter meter;
   meter.begin(kStart + kSecond / 1000);
   CHECK_EQ(meter.share(kStart), 0.0);
 }
 
-void check_work_at_once_counts_once() {
+TEST(work_at_once_counts_once) {
   BusyMeter meter;
   meter.begin(kStart);
   meter.begin(kStart + kSecond / 10);
@@ -65,7 +65,7 @@ void check_work_at_once_counts_once() {
 }
 
 // The start is kept in 48 bits of 64 ns ticks: it wraps within a piece of work.
-void check_the_start_may_wrap() {
+TEST(the_start_may_wrap) {
   const uint64_t wrap = uint64_t(1) << 54;
   BusyMeter meter;
   meter.begin(wrap - kSecond / 10);
@@ -74,7 +74,7 @@ void check_the_start_may_wrap() {
   CHECK(close_to(meter.share(wrap + kSecond / 10), 0.2));
 }
 
-void check_meter_with_threads() {
+TEST(meter_with_threads) {
   BusyMeter meter;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -97,7 +97,7 @@ DeviceProfile small_profile(uint64_t bytes) {
   return profile;
 }
 
-void check_capacity_with_threads() {
+TEST(capacity_with_threads) {
   Device device(small_profile(1000), cpu_backend());
   std::vector<std::thread> threads;
   std::atomic<int> granted{0};
@@ -120,7 +120,7 @@ void check_capacity_with_threads() {
   CHECK_EQ(device.ledger().describe(), "nothing");
 }
 
-void check_charges() {
+TEST(charges) {
   Device device(small_profile(1000), cpu_backend());
   CHECK_ERROR(Charge(device, ~uint64_t(0), MemoryUse::Weights, "huge.hmm"), "more for weights of huge.hmm do not fit");
   Charge first(device, 600, MemoryUse::Weights, "a.hmm");
@@ -137,7 +137,7 @@ void check_charges() {
   CHECK_EQ(device.ledger().describe(), "700 bytes weights of a.hmm, 300 bytes tensors of the program");
 }
 
-void check_bytes_text() {
+TEST(bytes_text) {
   CHECK_EQ(bytes_text(0), "0 bytes");
   CHECK_EQ(bytes_text(10239), "10239 bytes");
   CHECK_EQ(bytes_text(10240), "10.0 KiB");
@@ -148,16 +148,4 @@ void check_bytes_text() {
 }  // namespace
 }  // namespace tcim_lite
 
-int main() {
-  using namespace tcim_lite;
-  check_share_of_recent_time();
-  check_work_in_progress_counts();
-  check_work_begun_after_the_question_does_not_count();
-  check_work_at_once_counts_once();
-  check_the_start_may_wrap();
-  check_meter_with_threads();
-  check_charges();
-  check_capacity_with_threads();
-  check_bytes_text();
-  return check_result();
-}
+int main() { return run_tests(); }

@@ -10,7 +10,7 @@ using namespace tcim_lite;
 
 namespace {
 
-void test_ops_are_found_by_name() {
+TEST(ops_are_found_by_name) {
   CHECK(find_op("Linear") == OpKind::Linear);
   CHECK(find_op("Reshape") == OpKind::Reshape);
   CHECK(!find_op("linear"));
@@ -18,7 +18,7 @@ void test_ops_are_found_by_name() {
   CHECK_EQ(version_of(OpKind::Rope), 3);
 }
 
-void test_attributes() {
+TEST(attributes) {
   const Op op{OpKind::Slice, {}, {}, {{"start", int64_t{3}}, {"scale", 0.5}, {"text", std::string("x")}}};
   CHECK_EQ(op.attribute("start", int64_t{0}), 3);
   CHECK_EQ(op.attribute("start", 0.0), 3.0);
@@ -42,7 +42,7 @@ void check_plan(const std::vector<Lifetime>& lifetimes, const MemoryPlan& plan) 
   }
 }
 
-void test_memory_plan_reuses_a_chain() {
+TEST(memory_plan_reuses_a_chain) {
   std::vector<Lifetime> chain;
   for (uint32_t step = 0; step < 100; ++step) chain.push_back({step, step + 1, 1000});
   const MemoryPlan plan = plan_memory(chain);
@@ -50,7 +50,7 @@ void test_memory_plan_reuses_a_chain() {
   CHECK_EQ(plan.total_bytes, 2048u);
 }
 
-void test_memory_plan_fills_the_tightest_gap() {
+TEST(memory_plan_fills_the_tightest_gap) {
   // Placed end to end, largest first; the first and the third are freed and leave gaps of 1,024 and 960 bytes.
   const std::vector<Lifetime> lifetimes = {{0, 3, 1024}, {0, 9, 1000}, {0, 3, 960}, {0, 9, 900}, {5, 9, 100}};
   const MemoryPlan plan = plan_memory(lifetimes);
@@ -58,7 +58,7 @@ void test_memory_plan_fills_the_tightest_gap() {
   CHECK_EQ(plan.offsets[4], 2048u);
 }
 
-void test_memory_plan_is_sound() {
+TEST(memory_plan_is_sound) {
   std::mt19937 random(3);
   for (int round = 0; round < 50; ++round) {
     std::vector<Lifetime> lifetimes;
@@ -73,11 +73,4 @@ void test_memory_plan_is_sound() {
 
 }  // namespace
 
-int main() {
-  test_ops_are_found_by_name();
-  test_attributes();
-  test_memory_plan_reuses_a_chain();
-  test_memory_plan_fills_the_tightest_gap();
-  test_memory_plan_is_sound();
-  return check_result();
-}
+int main() { return run_tests(); }

@@ -24,14 +24,14 @@ std::vector<std::byte> noise(size_t count) {
   return bytes;
 }
 
-void test_crc32c_known_values() {
+TEST(crc32c_known_values) {
   CHECK_EQ(hmm::crc32c(as_bytes("123456789")), 0xe3069283u);
   CHECK_EQ(hmm::crc32c_by_table(as_bytes("123456789")), 0xe3069283u);
   CHECK_EQ(hmm::crc32c({}), 0u);
   CHECK_EQ(hmm::crc32c(as_bytes(std::string(32, '\0'))), 0x8a9136aau);
 }
 
-void test_crc32c_equals_table_at_every_length() {
+TEST(crc32c_equals_table_at_every_length) {
   const auto bytes = noise(3 * 12288 + 200);
   const std::span<const std::byte> all(bytes);
   for (size_t size : {0, 1, 7, 8, 9, 4095, 12287, 12288, 12289, 24576, 36864, 37000}) {
@@ -43,7 +43,7 @@ void test_crc32c_equals_table_at_every_length() {
   }
 }
 
-void test_sha256_known_values() {
+TEST(sha256_known_values) {
   const auto digest = [](const std::string& text, size_t step) {
     hmm::Sha256 sha;
     for (size_t i = 0; i < text.size(); i += step)
@@ -56,7 +56,7 @@ void test_sha256_known_values() {
     CHECK_EQ(digest(std::string(1000, 'a'), step), "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
 }
 
-void test_golden_files() {
+TEST(golden_files) {
   for (const char* name : {"minimal.hmm", "every_op.hmm", "external.hmm", "shared.hmw", "two_devices.hmms", "ports.hmm",
                            "ports_two_devices.hmms", "mul.hmm", "hidden_exponent.hmm", "moe.hmm", "window.hmm",
                            "softcap.hmm", "state_space.hmm"}) {
@@ -67,7 +67,7 @@ void test_golden_files() {
   }
 }
 
-void test_map_file() {
+TEST(map_file) {
   char path[] = "/tmp/tcim_lite_map_XXXXXX";
   const int handle = mkstemp(path);
   const auto bytes = noise(10000);
@@ -92,7 +92,7 @@ void test_map_file() {
 }
 
 // Any one flipped byte outside the payload is refused, and no cut crashes.
-void test_damage_is_refused() {
+TEST(damage_is_refused) {
   const auto file = hmm::map_file(TCIM_LITE_TEST_DATA "/hmm/minimal.hmm");
   std::vector<std::byte> bytes(file->span().begin(), file->span().end());
   for (size_t size = 0; size < bytes.size(); ++size)
@@ -107,12 +107,4 @@ void test_damage_is_refused() {
 
 }  // namespace
 
-int main() {
-  test_crc32c_known_values();
-  test_crc32c_equals_table_at_every_length();
-  test_sha256_known_values();
-  test_golden_files();
-  test_map_file();
-  test_damage_is_refused();
-  return check_result();
-}
+int main() { return run_tests(); }

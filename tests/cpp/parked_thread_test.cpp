@@ -56,7 +56,7 @@ class Sleeper {
   std::thread thread_;  // last: it uses the others
 };
 
-void test_a_parked_thread_is_kept_off_a_processor_until_it_runs() {
+TEST(a_parked_thread_is_kept_off_a_processor_until_it_runs) {
   const cpu_set_t all = allowed(0);
   if (CPU_COUNT(&all) < 2) return;
   const int cpu = sched_getcpu();
@@ -70,7 +70,7 @@ void test_a_parked_thread_is_kept_off_a_processor_until_it_runs() {
   CHECK(CPU_EQUAL(&sleeper.after, &all));
 }
 
-void test_a_thread_with_one_processor_keeps_it() {
+TEST(a_thread_with_one_processor_keeps_it) {
   const int cpu = sched_getcpu();
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -83,7 +83,7 @@ void test_a_thread_with_one_processor_keeps_it() {
   CHECK(CPU_EQUAL(&sleeper.after, &one));
 }
 
-void test_an_affinity_set_while_it_sleeps_stays() {
+TEST(an_affinity_set_while_it_sleeps_stays) {
   const cpu_set_t all = allowed(0);
   if (CPU_COUNT(&all) < 2) return;
   const int cpu = sched_getcpu();
@@ -95,7 +95,7 @@ void test_an_affinity_set_while_it_sleeps_stays() {
   CHECK(CPU_EQUAL(&sleeper.after, &others));
 }
 
-void test_an_awake_thread_is_left_alone() {
+TEST(an_awake_thread_is_left_alone) {
   const cpu_set_t before = allowed(0);
   ParkedThread self;
   self.keep_off(sched_getcpu());
@@ -108,10 +108,4 @@ void test_an_awake_thread_is_left_alone() {
 
 }  // namespace
 
-int main() {
-  test_a_parked_thread_is_kept_off_a_processor_until_it_runs();
-  test_a_thread_with_one_processor_keeps_it();
-  test_an_affinity_set_while_it_sleeps_stays();
-  test_an_awake_thread_is_left_alone();
-  return check_result();
-}
+int main() { return run_tests(); }

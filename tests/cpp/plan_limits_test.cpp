@@ -21,7 +21,7 @@ ErrorCode code_of(const Call& call) {
   return ErrorCode::Internal;
 }
 
-void test_lengths_that_cannot_be_are_refused() {
+TEST(lengths_that_cannot_be_are_refused) {
   GraphMaker maker(DType::Float16);
   const uint32_t wide = maker.input({1, 9, 64}), narrow = maker.input({1, 4, 64}), current = maker.length();
   maker.graph().live_rows = current;
@@ -36,7 +36,7 @@ void test_lengths_that_cannot_be_are_refused() {
   ports.run(*executable);
 }
 
-void test_what_the_backend_cannot_do_is_refused_at_load() {
+TEST(what_the_backend_cannot_do_is_refused_at_load) {
   {
     GraphMaker maker(DType::Float16);
     maker.graph().outputs = {maker.linear(maker.input({1, 2, 3, 64}), 16, WeightFormat::LinearF16)};
@@ -61,7 +61,7 @@ void test_what_the_backend_cannot_do_is_refused_at_load() {
 }
 
 // The arena has room for what a backend keeps in a form of its own; it is asked when all steps and ports are known.
-void test_values_in_a_form_of_a_backend_have_their_bytes() {
+TEST(values_in_a_form_of_a_backend_have_their_bytes) {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({4, 16}), a = maker.add(x, x), b = maker.add(a, x), y = maker.add(a, b);
   maker.graph().outputs = {y};
@@ -79,7 +79,7 @@ void test_values_in_a_form_of_a_backend_have_their_bytes() {
   CHECK_EQ(plan.storage[b].offset, 1024);
 }
 
-void test_a_value_takes_the_place_of_one_that_is_read_for_the_last_time() {
+TEST(a_value_takes_the_place_of_one_that_is_read_for_the_last_time) {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({4, 16}), a = maker.add(x, x), b = maker.add(x, a), c = maker.add(x, b);
   const uint32_t later = maker.add(c, c), d = maker.add(later, c), large = maker.add(x, d), y = maker.add(large, d);
@@ -105,10 +105,4 @@ void test_a_value_takes_the_place_of_one_that_is_read_for_the_last_time() {
 
 }  // namespace
 
-int main() {
-  test_values_in_a_form_of_a_backend_have_their_bytes();
-  test_a_value_takes_the_place_of_one_that_is_read_for_the_last_time();
-  test_lengths_that_cannot_be_are_refused();
-  test_what_the_backend_cannot_do_is_refused_at_load();
-  return check_result();
-}
+int main() { return run_tests(); }

@@ -122,7 +122,7 @@ std::vector<size_t> steps_of(const AttentionCase& wanted) {
   return kinds;
 }
 
-void test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows() {
+TEST(heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows) {
   const size_t both = StepSpec(HeadsAttentionSpec{}).index(), apart = StepSpec(AttentionSpec{}).index();
   const auto has = [](const std::vector<size_t>& kinds, size_t kind) {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
@@ -143,7 +143,7 @@ void test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows(
   }
 }
 
-void test_a_layer_is_the_same_fused_and_not() {
+TEST(a_layer_is_the_same_fused_and_not) {
   for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16}) {
     check_layer(DType::Float16, format, 1, 1, false);
     check_layer(DType::Float16, format, 1, 21, true);
@@ -154,7 +154,7 @@ void test_a_layer_is_the_same_fused_and_not() {
   check_layer(DType::Float32, WeightFormat::LinearF32, 2, 5, false);
 }
 
-void test_values_with_several_readers_are_stored() {
+TEST(values_with_several_readers_are_stored) {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({1, 3, 64});
   const uint32_t normed = maker.rms_norm(x);
@@ -165,7 +165,7 @@ void test_values_with_several_readers_are_stored() {
   check_fusion(maker, {sum});
 }
 
-void test_a_product_is_a_step_of_its_own() {
+TEST(a_product_is_a_step_of_its_own) {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({2, 3, 64});
   const uint32_t gate = maker.linear(x, 64, WeightFormat::LinearF16);
@@ -182,14 +182,14 @@ void test_a_product_is_a_step_of_its_own() {
   CHECK_EQ(products, 2);
 }
 
-void test_views_may_be_outputs() {
+TEST(views_may_be_outputs) {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({2, 3, 64});
   const uint32_t y = maker.linear(x, 96, WeightFormat::LinearF16);
   check_fusion(maker, {maker.slice(y, 16, 48), maker.reshape(x, {6, 64}), maker.reshape(y, {3, 2, 96}), y});
 }
 
-void test_a_reshape_between_slots_and_tokens_keeps_the_caches_apart() {
+TEST(a_reshape_between_slots_and_tokens_keeps_the_caches_apart) {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({1, 2, 64});
   std::vector<Length> lengths;
@@ -212,7 +212,7 @@ void test_a_reshape_between_slots_and_tokens_keeps_the_caches_apart() {
 }
 
 // Rows beyond the live count are zeros, whatever was there.
-void test_rows_that_are_not_live_are_zero_in_outputs() {
+TEST(rows_that_are_not_live_are_zero_in_outputs) {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({1, 4, 64});
   const uint32_t current = maker.length();
@@ -240,13 +240,4 @@ void test_rows_that_are_not_live_are_zero_in_outputs() {
 
 }  // namespace
 
-int main() {
-  test_a_layer_is_the_same_fused_and_not();
-  test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows();
-  test_values_with_several_readers_are_stored();
-  test_a_product_is_a_step_of_its_own();
-  test_views_may_be_outputs();
-  test_a_reshape_between_slots_and_tokens_keeps_the_caches_apart();
-  test_rows_that_are_not_live_are_zero_in_outputs();
-  return check_result();
-}
+int main() { return run_tests(); }

@@ -51,7 +51,7 @@ Change inputs(OpKind kind, size_t count) {
   return [=](Graph& graph) { first(graph, kind).inputs.resize(count); };
 }
 
-void test_every_op_has_an_arity() {
+TEST(every_op_has_an_arity) {
   for (const auto& [kind, text] : std::initializer_list<std::pair<OpKind, const char*>>{
            {OpKind::Linear, "(Linear): has 1 inputs, expected 2 to 3"},
            {OpKind::RMSNorm, "(RMSNorm): has 1 inputs, expected 2"},
@@ -67,7 +67,7 @@ void test_every_op_has_an_arity() {
     refuses("has 0 outputs", [=](Graph& graph) { first(graph, kind).outputs.clear(); });
 }
 
-void test_every_op_checks_its_output() {
+TEST(every_op_checks_its_output) {
   refuses("(Linear): 'Linear_1' is float16 [1, 4, 64], expected float16 [1, 4, 128]",
           shape(OpKind::Linear, {1, 4, 64}));
   refuses("(RMSNorm): 'RMSNorm_0'", shape(OpKind::RMSNorm, {1, 4, 128}));
@@ -82,7 +82,7 @@ void test_every_op_checks_its_output() {
 }
 
 // Every line of ops.def that is elementwise, in the place of an Add.
-void test_elementwise_ops_take_two_operands_of_one_shape() {
+TEST(elementwise_ops_take_two_operands_of_one_shape) {
   constexpr OpKind kKinds[] = {
 #define TCIM_LITE_ELEMENTWISE(name, version, meaning) OpKind::name,
 #include "graph/ops.def"
@@ -110,7 +110,7 @@ void test_elementwise_ops_take_two_operands_of_one_shape() {
   }
 }
 
-void test_activations_of_a_linear() {
+TEST(activations_of_a_linear) {
   const auto with = [](const char* weight, AttributeValue value) {
     return [=](Graph& graph) {
       for (Op& op : graph.ops) {
@@ -132,7 +132,7 @@ void test_activations_of_a_linear() {
           [](Graph& graph) { first(graph, OpKind::Linear).attributes.emplace_back("activation", "hidden_exponent"); });
 }
 
-void test_tensors_share_a_dtype() {
+TEST(tensors_share_a_dtype) {
   refuses("the graph's other tensors are float16", [](Graph& graph) {
     const uint32_t other = uint32_t(graph.values.size());
     graph.values.push_back({"other", ValueKind::Input, DType::Float32, WeightFormat::Dense, {64}, kNoValue});
@@ -143,7 +143,7 @@ void test_tensors_share_a_dtype() {
   refuses("expected float16 or float32", [](Graph& graph) { named(graph, "input_1").dtype = DType::Int8; });
 }
 
-void test_constants_are_weights_and_activations_are_not() {
+TEST(constants_are_weights_and_activations_are_not) {
   for (const char* name : {"bias", "norm", "cos", "sin"}) {
     refuses("expected a weight", [=](Graph& graph) {
       named(graph, name).kind = ValueKind::Input;
@@ -159,7 +159,7 @@ void test_constants_are_weights_and_activations_are_not() {
           [](Graph& graph) { first(graph, OpKind::Add).inputs[1] = id(graph, "cos"); });
 }
 
-void test_linear() {
+TEST(linear) {
   refuses("the last extents must agree", shape("qkv", {128, 128}));
   refuses("expected a weight in a packed format", [](Graph& graph) {
     named(graph, "qkv").format = WeightFormat::Dense;
@@ -173,7 +173,7 @@ void test_linear() {
   refuses("'bias' is float32 [63], expected float32 [64]", shape("bias", {63}));
 }
 
-void test_norm_rope_and_lengths() {
+TEST(norm_rope_and_lengths) {
   refuses("'norm' is float32 [63]", shape("norm", {63}));
   refuses("'epsilon' is missing", [](Graph& graph) { first(graph, OpKind::RMSNorm).attributes.clear(); });
   refuses("'epsilon' is -1", [](Graph& graph) { first(graph, OpKind::RMSNorm).attributes = {{"epsilon", -1.0}}; });
@@ -207,7 +207,7 @@ void test_norm_rope_and_lengths() {
   refuses("expected an input int32 [1]", [](Graph& graph) { first(graph, OpKind::BatchGather).inputs[1] = 0; });
 }
 
-void test_caches() {
+TEST(caches) {
   const char* cache = "model_layers_0_self_attn_kcache_input";
   refuses("its context length is 64 and elsewhere 32", shape(cache, {1, 2, 64, 16}));
   refuses("expected float16 [1, 2, 32, 16]", shape(cache, {1, 4, 32, 16}));
@@ -235,7 +235,7 @@ void test_caches() {
   refuses("'scale' is 0", [](Graph& graph) { first(graph, OpKind::FlashAttention).attributes = {{"scale", 0.0}}; });
 }
 
-void test_slice_and_silu() {
+TEST(slice_and_silu) {
   const auto range = [](int64_t start, int64_t stop) -> Change {
     return [=](Graph& graph) { first(graph, OpKind::Slice).attributes = {{"start", start}, {"stop", stop}}; };
   };
@@ -251,7 +251,7 @@ void test_slice_and_silu() {
   });
 }
 
-void test_all_gather() {
+TEST(all_gather) {
   const hmm::File file = hmm::parse(hmm::map_file(TCIM_LITE_TEST_DATA "/hmm/two_devices.hmms")->span(), "golden");
   const auto refused = [&](const char* text, const Change& change) {
     Graph graph = file.parts[1];
@@ -278,16 +278,5 @@ void test_all_gather() {
 
 int main() {
   validate(golden());
-  test_every_op_has_an_arity();
-  test_every_op_checks_its_output();
-  test_all_gather();
-  test_elementwise_ops_take_two_operands_of_one_shape();
-  test_activations_of_a_linear();
-  test_tensors_share_a_dtype();
-  test_constants_are_weights_and_activations_are_not();
-  test_linear();
-  test_norm_rope_and_lengths();
-  test_caches();
-  test_slice_and_silu();
-  return check_result();
+  return run_tests();
 }

@@ -57,7 +57,7 @@ uint64_t set_float_control([[maybe_unused]] uint64_t setting) {
 }
 
 // Must come first: the workers are made in here, by a thread that flushes.
-void test_workers_keep_subnormals_when_their_creator_flushes_them() {
+TEST(workers_keep_subnormals_when_their_creator_flushes_them) {
 #if defined(__x86_64__)
   const uint64_t before = set_float_control(0x9fc0);  // FTZ, DAZ
 #else
@@ -75,13 +75,13 @@ void test_workers_keep_subnormals_when_their_creator_flushes_them() {
   CHECK_EQ(flushed.load(), 0);
 }
 
-void test_every_task_runs_once() {
+TEST(every_task_runs_once) {
   for (int64_t count : {0, 1, 2, 3, 7, 64, 1000}) {
     for (int64_t grain : {0, 1, 3, 64}) CHECK(covers(count, grain));
   }
 }
 
-void test_many_short_regions_follow_each_other() {
+TEST(many_short_regions_follow_each_other) {
   std::atomic<int64_t> sum{0};
   for (int region = 0; region < 20'000; ++region) {
     ThreadPool::instance().parallel_for(5, [&](int64_t task, int) { sum.fetch_add(task, std::memory_order_relaxed); });
@@ -89,7 +89,7 @@ void test_many_short_regions_follow_each_other() {
   CHECK_EQ(sum.load(), int64_t{20'000 * 10});
 }
 
-void test_members_begin_with_runs_of_their_own() {
+TEST(members_begin_with_runs_of_their_own) {
   ThreadPool& pool = ThreadPool::instance();
   constexpr int64_t kEach = 4;
   std::vector<std::atomic<int64_t>> first(size_t(pool.size()));
@@ -104,7 +104,7 @@ void test_members_begin_with_runs_of_their_own() {
   for (int64_t member = 0; member < pool.size(); ++member) CHECK_EQ(first[size_t(member)].load(), kEach * member);
 }
 
-void test_others_take_over_the_run_of_a_member_that_is_held_up() {
+TEST(others_take_over_the_run_of_a_member_that_is_held_up) {
   constexpr int64_t kTasks = 1000;
   std::atomic<int64_t> done{0};
   if (ThreadPool::instance().size() == 1) return;
@@ -115,7 +115,7 @@ void test_others_take_over_the_run_of_a_member_that_is_held_up() {
   CHECK_EQ(done.load(), kTasks);
 }
 
-void test_a_member_runs_one_task_at_a_time() {
+TEST(a_member_runs_one_task_at_a_time) {
   ThreadPool& pool = ThreadPool::instance();
   std::vector<std::atomic<int>> inside(size_t(pool.size()));
   std::atomic<bool> alone{true};
@@ -128,7 +128,7 @@ void test_a_member_runs_one_task_at_a_time() {
   CHECK(alone.load());
 }
 
-void test_several_callers_take_turns() {
+TEST(several_callers_take_turns) {
   std::atomic<int> good{0};
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {
@@ -152,7 +152,7 @@ int threads_with_another_affinity() {
   return found;
 }
 
-void test_workers_that_slept_may_run_anywhere_again() {
+TEST(workers_that_slept_may_run_anywhere_again) {
   ThreadPool& pool = ThreadPool::instance();
   for (int round = 0; round < 5; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // workers sleep after 50 us
@@ -165,7 +165,7 @@ void test_workers_that_slept_may_run_anywhere_again() {
   }
 }
 
-void test_a_forked_child_has_a_pool_of_the_same_size() {
+TEST(a_forked_child_has_a_pool_of_the_same_size) {
   const int size = ThreadPool::instance().size();
   const pid_t child = fork();
   if (child == 0) {
@@ -181,14 +181,5 @@ void test_a_forked_child_has_a_pool_of_the_same_size() {
 
 int main() {
   setenv("TCIM_LITE_THREADS", "4", 1);
-  test_workers_keep_subnormals_when_their_creator_flushes_them();
-  test_every_task_runs_once();
-  test_many_short_regions_follow_each_other();
-  test_members_begin_with_runs_of_their_own();
-  test_others_take_over_the_run_of_a_member_that_is_held_up();
-  test_a_member_runs_one_task_at_a_time();
-  test_several_callers_take_turns();
-  test_workers_that_slept_may_run_anywhere_again();
-  test_a_forked_child_has_a_pool_of_the_same_size();
-  return check_result();
+  return run_tests();
 }

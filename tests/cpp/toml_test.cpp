@@ -36,7 +36,7 @@ std::string refusal(const std::string& text) {
   return "nothing was refused";
 }
 
-void test_values() {
+TEST(values) {
   const auto tables = parse(kFile);
   CHECK(tables.size() == 4);
   CHECK(tables[0].name.empty() && std::get<int64_t>(tables[0].entries[0].second.value) == 7);
@@ -50,7 +50,7 @@ void test_values() {
   CHECK(parse("").size() == 1 && parse("a = 1\r\n\r\n").size() == 1);
 }
 
-void test_refusals() {
+TEST(refusals) {
   const std::pair<const char*, const char*> cases[] = {
       {"a", "f.toml:1: got 'a', expected = after the name"},
       {"\na = 1\na = 2", "f.toml:3: got 'a = 2', expected another name; 'a' is set in line 2"},
@@ -98,7 +98,7 @@ void test_refusals() {
 }
 
 // Every byte string is read or refused with its place; a fuzz target with coverage is fuzz_toml.
-void test_random_bytes() {
+TEST(random_bytes) {
   std::mt19937 random(1);
   const std::string start = kFile;
   for (int round = 0; round < 20000; ++round) {
@@ -124,9 +124,4 @@ void test_random_bytes() {
 
 }  // namespace
 
-int main() {
-  test_values();
-  test_refusals();
-  test_random_bytes();
-  return check_result();
-}
+int main() { return run_tests(); }
