@@ -26,12 +26,14 @@ class Experts:
         chosen: Of them that work on a token.
         inner: Intermediate size of one.
         shared: That of one more expert, which works on every token; None without it.
+        latent: Length of the rows that the chosen ones read and write; None: they are as long as hidden states.
     """
 
     count: int
     chosen: int
     inner: int
     shared: int | None = None
+    latent: int | None = None
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Experts:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..graphs.builder import Gelu
+from ..graphs.builder import Gelu, GraphBuilder
 from ..graphs.values import Ref
 from ..model_config import ModelConfig, padded_rows
 from ..weights import roles
@@ -109,9 +109,9 @@ class Mlp:
         builder, name = part.builder, f"{here}.bent"
         if self.alone in ("gelu", "gelu_tanh"):
             return builder.function({"gelu": "Gelu", "gelu_tanh": "GeluTanh"}[self.alone], name, up)
-        positive = builder.function("Relu", f"{here}.positive", up)
         if self.alone == "relu2":
-            return builder.mul(name, positive, positive)
+            return squared_relu(builder, here, up)
+        positive = builder.function("Relu", f"{here}.positive", up)
         # The slope, which files add to the factor of negative elements, multiplies Elu instead: that is x plus what the
         # factor multiplies.
         squared, negative, slope = (part.weight(role, layer) for role in XIELU)
@@ -123,3 +123,9 @@ class Mlp:
             builder.times(f"{here}.negative", below, negative),
         )
         return builder.add(name, both, builder.times(f"{here}.slope", bent, slope))
+
+
+def squared_relu(builder: GraphBuilder, here: str, up: Ref) -> Ref:
+    """The square of Relu of each element."""
+    positive = builder.function("Relu", f"{here}.positive", up)
+    return builder.mul(f"{here}.bent", positive, positive)

@@ -1,4 +1,4 @@
-"""Mixture of experts: a router chooses k of E gated MLPs for each token."""
+"""Mixture of experts: a router chooses k of E MLPs for each token."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Literal
 
 from ..graphs.builder import Clamp
 from ..graphs.values import Ref
-from ..model_config import ModelConfig
+from ..model_config import Experts, ModelConfig
 from ..weights import roles
+from ..weights.packing import BLOCK
 from .conditioned import norm_weights
+from .mlp import squared_relu
 from .part import GraphPart
 from .weights import Weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moe:
-    """Norm, router, the chosen experts' gated MLPs, their sum by weight, the shared expert, residual add.
+    """Norm, router, the chosen experts' MLPs, their sum by weight, the shared expert, residual add.
 
-    Sizes, and whether there is a shared one: `ModelConfig.experts`.
+    Sizes, whether there is a shared one, and whether experts read and write latent rows: `ModelConfig.experts`.
 
     Attributes:
         order: Whether the softmax is over all experts, before the choice, or over the chosen ones; `sigmoid` is that of
@@ -33,6 +35,7 @@ class Moe:
         shared_gate: What the shared expert gives is multiplied by the sigmoid of a gate.
         bias: The router and all projections have biases.
         clamp: Of the product of gate and up; None for silu(gate) * up.
+        alone: No expert has a gate, and this is the function of up.
     """
 
     order: Literal["softmax_topk", "topk_softmax", "sigmoid", "softmax", "sparse_mixer"]
@@ -44,6 +47,7 @@ class Moe:
     shared_gate: bool = True
     bias: bool = False
     clamp: Clamp | None = None
+    alone: Literal["relu2"] | None = None
 
     @property
     def has_choice_bias(self) -> bool:
@@ -56,12 +60,17 @@ class Moe:
         assert experts is not None
         yield from norm_weights(config, roles.MLP_NORM)
         yield Weight(roles.ROUTER, (experts.count,), hidden)
-        yield Weight(roles.EXPERT_GATE_UP, (experts.inner, experts.inner), hidden, experts=experts.count)
+        rows = experts.latent or hidden
+        if experts.latent is not None:
+            yield Weight(roles.EXPERT_LATENT, (rows,), hidden)
+        yield self._up(roles.EXPERT_UP, roles.EXPERT_GATE_UP, experts.inner, rows, experts.count)
         yield Weight(
-            roles.EXPERT_DOWN, (hidden,), experts.inner, experts.padded_inner, experts=experts.count, scale=self.scale
+            self._down(experts), (rows,), experts.inner, experts.padded_inner, experts=experts.count, scale=self.scale
         )
+        if experts.latent is not None:
+            yield Weight(roles.EXPERT_LATENT_OUT, (hidden,), rows)
         if experts.shared is not None:
-            yield Weight(roles.SHARED_GATE_UP, (experts.shared, experts.shared), hidden)
+            yield self._up(roles.SHARED_UP, roles.SHARED_GATE_UP, experts.shared, hidden)
             yield Weight(roles.SHARED_DOWN, (hidden,), experts.shared, experts.padded_shared)
             if self.shared_gate:
                 yield Weight(roles.SHARED_GATE, (1,), hidden)
@@ -71,6 +80,16 @@ class Moe:
             yield Weight(roles.ROUTER_BIAS, (experts.count,))
             yield Weight(roles.EXPERT_GATE_UP_BIAS, (experts.inner, experts.inner), experts=experts.count)
             yield Weight(roles.EXPERT_DOWN_BIAS, (hidden,), experts=experts.count)
+
+    def _up(self, alone: roles.Role, gated: roles.Role, inner: int, inputs: int, experts: int | None = None) -> Weight:
+        """Up of each expert, beside its gate if there is one."""
+        if self.alone is not None:
+            return Weight(alone, (inner,), inputs, experts=experts, multiple=BLOCK)
+        return Weight(gated, (inner, inner), inputs, experts=experts)
+
+    @staticmethod
+    def _down(experts: Experts) -> roles.Role:
+        return roles.EXPERT_DOWN if experts.latent is None else roles.EXPERT_LATENT_DOWN
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph; arguments as `Attention.lower`. Returns what has the shape of `x`."""
@@ -88,15 +107,27 @@ class Moe:
             vectors = part.weight(bias, layer) if self.bias else None
             return builder.moe_linear(name, x, ids, part.weight(role, layer), vectors)
 
-        gate_up = linear(f"{here}.gate_up", normed, roles.EXPERT_GATE_UP, roles.EXPERT_GATE_UP_BIAS)
-        product = part.whole(
-            f"{here}.silu_mul",
-            shard.expert_inner.start,
-            experts.padded_inner,
-            lambda name: builder.silu_mul(name, gate_up, self.clamp),
-        )
-        down = linear(f"{here}.down", product, roles.EXPERT_DOWN, roles.EXPERT_DOWN_BIAS)
-        out = part.whole_hidden(f"{here}.out", lambda name: builder.moe_combine(name, down, shares))
+        first, width = shard.expert_inner.start, experts.padded_inner
+        read = normed if experts.latent is None else part.linear(f"{here}.in", normed, roles.EXPERT_LATENT, layer)
+        if self.alone is None:
+            gate_up = linear(f"{here}.gate_up", read, roles.EXPERT_GATE_UP, roles.EXPERT_GATE_UP_BIAS)
+            product = part.whole(
+                f"{here}.silu_mul", first, width, lambda name: builder.silu_mul(name, gate_up, self.clamp)
+            )
+        else:
+            up = part.whole(
+                f"{here}.up",
+                first,
+                width,
+                lambda name: builder.moe_linear(name, read, ids, part.weight(roles.EXPERT_UP, layer)),
+            )
+            product = squared_relu(builder, here, up)
+        down = linear(f"{here}.down", product, self._down(experts), roles.EXPERT_DOWN_BIAS)
+        if experts.latent is None:
+            out = part.whole_hidden(f"{here}.out", lambda name: builder.moe_combine(name, down, shares))
+        else:
+            latent = builder.moe_combine(f"{here}.latent", down, shares)
+            out = part.linear(f"{here}.out", latent, roles.EXPERT_LATENT_OUT, layer)
         if experts.shared is not None:
             out = builder.add(f"{here}.all", out, self._shared(part, normed, layer))
         return builder.add(residual, x, out)
@@ -104,8 +135,11 @@ class Moe:
     def _shared(self, part: GraphPart, normed: Ref, layer: int) -> Ref:
         """What the expert of every token gives, times the sigmoid of its gate if it has one; on each device whole."""
         builder, here = part.builder, f"layers.{layer}.moe.shared"
-        gate_up = part.linear(f"{here}.gate_up", normed, roles.SHARED_GATE_UP, layer)
-        product = builder.silu_mul(f"{here}.silu_mul", gate_up)
+        if self.alone is None:
+            gate_up = part.linear(f"{here}.gate_up", normed, roles.SHARED_GATE_UP, layer)
+            product = builder.silu_mul(f"{here}.silu_mul", gate_up)
+        else:
+            product = squared_relu(builder, here, part.linear(f"{here}.up", normed, roles.SHARED_UP, layer))
         out = part.linear(f"{here}.down", product, roles.SHARED_DOWN, layer)
         if not self.shared_gate:
             return out

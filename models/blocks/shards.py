@@ -52,6 +52,8 @@ class Shard:
             return [self.inner]
         if role.cut == "expert_inner":
             return [_scaled(self.expert_inner, 2)]
+        if role.cut == "expert_alone":
+            return [self.expert_inner]
         if role.cut == "hidden":
             return [self.hidden]
         return [self.vocab] if role.cut == "vocab" else None

@@ -1,21 +1,24 @@
-"""Nemotron-H: layers that are one block each, a state-space layer, attention without positions, or an MLP."""
+"""Nemotron-H: layers that are one block each, a state-space layer, attention without positions, an MLP, or experts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from ..blocks import Attention, Block, Mlp
+from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key, Only
+from ..common.errors import CompileError
 from ..family import Family, Tensors, plain
-from ..model_config import ModelConfig
+from ..model_config import Experts, ModelConfig
 from ..weights import roles
+from .shared.deepseek_experts import experts_of, groups_of
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
 from .shared.state_space import NO_LIMIT, checked, layer_kinds, tensors, with_states
 
 _LAYER = "backbone.layers.{layer}"
 _NET = f"{_LAYER}.mixer"
-_LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp"}
+_LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -25,6 +28,13 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
         return (Attention(rotated=False),)
     if kinds[layer] == "mlp":
         return (Mlp(alone="relu2", bias=flags["mlp_bias"]),)
+    if kinds[layer] == "moe":
+        normalise, scale = flags["norm_topk_prob"], flags["routed_scaling_factor"]
+        groups = groups_of(flags)
+        experts = Moe(
+            order="sigmoid", normalise=normalise, scale=scale, groups=groups, shared_gate=False, alone="relu2"
+        )
+        return (experts,)
     heads = flags["mamba_num_heads"]
     net = checked(
         heads * flags["mamba_head_dim"],
@@ -49,15 +59,25 @@ def _count(values: Mapping[str, Any]) -> int:
     return len(values["layers_block_type"])
 
 
+def _experts(values: Mapping[str, Any]) -> Experts | None:
+    if "moe" not in values["layers_block_type"]:
+        return None
+    if values["mlp_bias"]:
+        raise CompileError("config.json: mlp_bias with layers of experts is not supported, expected false")
+    shared, latent = values["moe_shared_expert_intermediate_size"], values["moe_latent_size"] or None
+    return replace(experts_of({**values, "n_shared_experts": 0}), shared=shared, latent=latent)
+
+
 FAMILY = Family(
     model_type="nemotron_h",
     architecture="NemotronHForCausalLM",
     title="Nemotron-H",
-    models="Nemotron-H 4B to 56B, Nemotron Nano 2 9B and 12B",
+    models="Nemotron-H 4B to 56B, Nemotron Nano 2 9B and 12B, Nemotron 3 Nano and Super (MoE), without the MTP layers",
     has="layers that are one block each by `hybrid_override_pattern` or `layers_block_type`: a "
-    "[state-space layer](compile.md#state-space-layers), attention without positions, or an MLP with relu2 and no "
-    "gate (experts are refused); `use_bias`, `use_conv_bias`, `mlp_bias`; `time_step_min` limits no step, as when "
-    "transformers decodes (in its prefill it does)",
+    "[state-space layer](compile.md#state-space-layers), attention without positions, an MLP with relu2 and no "
+    "gate, or `num_experts_per_tok` of `n_routed_experts` such MLPs for each token, chosen by sigmoids and a bias, "
+    "beside a shared one, on rows of `moe_latent_size` numbers if it is there; `use_bias`, `use_conv_bias`, "
+    "`mlp_bias`; `time_step_min` limits no step, as when transformers decodes (in its prefill it does)",
     keys=(
         Key("hybrid_override_pattern", "choice", absent=""),
         Key("layers_block_type", "names", absent=_kinds, null=_kinds, also="layer_types"),
@@ -79,6 +99,15 @@ FAMILY = Family(
         Only("mlp_hidden_act", "relu2"),
         Only("mamba_hidden_act", "silu"),
         NO_LIMIT,
+        Key("n_routed_experts", absent=8, also="num_local_experts"),
+        Key("num_experts_per_tok", absent=2),
+        Key("moe_intermediate_size", absent=7688),
+        Key("moe_shared_expert_intermediate_size", absent=7688),
+        Key("moe_latent_size", "count", absent=0, null=0),
+        Key("routed_scaling_factor", "number", absent=1.0),
+        Key("norm_topk_prob", "flag", absent=True),
+        Key("n_group", absent=1),
+        Key("topk_group", absent=1),
     ),
     spelled={"rms_norm_eps": "layer_norm_epsilon"},
     layer=_layer,
@@ -95,17 +124,32 @@ FAMILY = Family(
         roles.UP_BIAS: plain(f"{_NET}.up_proj.bias"),
         roles.DOWN: plain(f"{_NET}.down_proj.weight"),
         roles.DOWN_BIAS: plain(f"{_NET}.down_proj.bias"),
+        roles.ROUTER: plain(f"{_NET}.gate.weight"),
+        roles.ROUTER_CHOICE: plain(f"{_NET}.gate.e_score_correction_bias"),
+        roles.EXPERT_LATENT: plain(f"{_NET}.fc1_latent_proj.weight"),
+        roles.EXPERT_UP: plain(f"{_NET}.experts.{{expert}}.up_proj.weight"),
+        roles.EXPERT_DOWN: plain(f"{_NET}.experts.{{expert}}.down_proj.weight"),
+        roles.EXPERT_LATENT_DOWN: plain(f"{_NET}.experts.{{expert}}.down_proj.weight"),
+        roles.EXPERT_LATENT_OUT: plain(f"{_NET}.fc2_latent_proj.weight"),
+        roles.SHARED_UP: plain(f"{_NET}.shared_experts.up_proj.weight"),
+        roles.SHARED_DOWN: plain(f"{_NET}.shared_experts.down_proj.weight"),
     },
     contract=with_states(CONTRACT),
+    experts=_experts,
     tiny={
         **{key: value for key, value in TINY.items() if key != "num_hidden_layers"},
         "head_dim": 32,
         "layer_norm_epsilon": 1e-5,
-        "layers_block_type": ["linear_attention", "full_attention", "mlp"] * 2,
+        "layers_block_type": ["linear_attention", "full_attention", "mlp", "moe", "linear_attention"],
         "mamba_num_heads": 8,
         "mamba_head_dim": 24,
         "ssm_state_size": 24,
         "n_groups": 2,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 64,
+        "moe_shared_expert_intermediate_size": 128,
+        "routed_scaling_factor": 2.5,
         "time_step_min": 1e-30,  # in prefill of transformers a limit, which packages do not have
     },
 )

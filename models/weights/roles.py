@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Cut = Literal["heads", "matrices", "hidden", "inner", "inner_alone", "expert_inner", "vocab"]
+Cut = Literal["heads", "matrices", "hidden", "inner", "inner_alone", "expert_inner", "expert_alone", "vocab"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Role:
         kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors, `taps` those of a convolution, [taps, N],
             `factors` a vector in the dtype of the graphs' tensors, `least` and `most` such ones of bounds.
         cut: Outputs that several devices share out: those of heads, of the hidden size, of the intermediate size with
-            a gate beside it or alone, of the experts' intermediate size, or of the vocabulary; or `matrices`, one for
-            each head. None: every device has the whole weight.
+            a gate beside it or alone, of the experts' intermediate size likewise, or of the vocabulary; or `matrices`,
+            one for each head. None: every device has the whole weight.
     """
 
     id: str
@@ -87,8 +87,14 @@ LAYER_TABLE = Role("layer_table", "per_layer_embedding", "linear")  # a file of 
 ROUTER, ROUTER_BIAS = pair("router", "layers.{layer}.mlp.router")
 ROUTER_CHOICE = Role("router_choice", "layers.{layer}.mlp.router.choice_bias", "bias")
 EXPERT_GATE_UP, EXPERT_GATE_UP_BIAS = pair("expert_gate_up", "layers.{layer}.mlp.experts.gate_up", "expert_inner")
+EXPERT_UP = Role("expert_up", "layers.{layer}.mlp.experts.up_proj.weight", "linear", "expert_alone")  # without a gate
 EXPERT_DOWN, EXPERT_DOWN_BIAS = pair("expert_down", "layers.{layer}.mlp.experts.down_proj", "hidden")
+# Of experts of latent rows: to these, the last projection, which no device shares out, and back.
+EXPERT_LATENT = Role("expert_latent", "layers.{layer}.mlp.experts.latent_in.weight", "linear")
+EXPERT_LATENT_DOWN = Role("expert_latent_down", EXPERT_DOWN.name, "linear")
+EXPERT_LATENT_OUT = Role("expert_latent_out", "layers.{layer}.mlp.experts.latent_out.weight", "linear")
 SHARED_GATE_UP = Role("shared_gate_up", "layers.{layer}.mlp.shared_expert.gate_up.weight", "linear")
+SHARED_UP = Role("shared_up", "layers.{layer}.mlp.shared_expert.up_proj.weight", "linear")
 SHARED_DOWN = Role("shared_down", "layers.{layer}.mlp.shared_expert.down_proj.weight", "linear")
 SHARED_GATE = Role("shared_gate", "layers.{layer}.mlp.shared_expert_gate.weight", "linear")
 DELTA_IN = Role("delta_in", "layers.{layer}.linear_attn.in_proj.weight", "linear", "heads")

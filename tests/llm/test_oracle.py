@@ -118,8 +118,9 @@ BIASES = {"attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True, "ma
         ("falcon_h1", ODD | {"mamba_norm_before_gate": True, "mamba_n_groups": 1, "mamba_d_conv": 2}),
         ("falcon_h1", {"mamba_rms_norm": False, "mamba_conv_bias": False, "mamba_d_ssm": 160}),
         ("nemotron_h", {}),
-        ("nemotron_h", ODD | {"use_bias": True, "use_conv_bias": False, "mlp_bias": True, "n_groups": 1}),
-        ("nemotron_h", {"layers_block_type": ["full_attention", "mlp", "linear_attention"], "conv_kernel": 5}),
+        ("nemotron_h", ODD | {"use_bias": True, "use_conv_bias": False, "n_groups": 1, "norm_topk_prob": False}),
+        ("nemotron_h", {"moe_latent_size": 100, "n_group": 4, "topk_group": 2}),
+        ("nemotron_h", {"layers_block_type": ["full_attention", "mlp", "linear_attention"], "mlp_bias": True}),
     ],
 )
 def test_state_space_layers_agree_with_transformers(tmp_path, family, changes):
