@@ -228,7 +228,7 @@ class Family:
         raw = unnested(raw, self.nested) if self.nested else raw
         raw = {key: value for key, value in raw.items() if key not in self.spelled}
         raw |= {name: raw[theirs] for name, theirs in self.spelled.items() if theirs in raw}
-        given = read_keys(self.keys, raw, self.title)
+        given = read_keys(self.keys, raw, self.title, self.spelled)
         values = dict(given)
         renamed = {
             "num_layers": values.pop("num_hidden_layers"),

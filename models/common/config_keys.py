@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from .errors import CompileError
@@ -82,8 +83,12 @@ class KeyValues:
         return self.values[key]
 
 
-def read_keys(keys: Sequence[Key | Only], raw: Mapping[str, Any], family: str) -> dict[str, Any]:
+def read_keys(
+    keys: Sequence[Key | Only], raw: Mapping[str, Any], family: str, spelled: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Returns the values of all `Key`s in their order; of two with one name the later counts.
+
+    Messages call a key as `spelled` says that the file does.
 
     Raises:
         CompileError: A value that is missing, malformed, or not supported by `family`.
@@ -93,9 +98,10 @@ def read_keys(keys: Sequence[Key | Only], raw: Mapping[str, Any], family: str) -
         if isinstance(key, Key):
             other = key.also in raw and (key.name not in raw or raw[key.also] is not None)
             name = key.also if other else key.name
-            values[key.name] = _READERS[key.kind](name, _value(key, name, raw, values))
+            values[key.name] = _READERS[key.kind](spelled.get(name, name), _value(key, name, raw, values))
         elif (got := raw.get(key.name, key.value)) != key.value and got not in key.also:
-            raise CompileError(f"{key.name}={got!r} is not supported; {family} is compiled with {key.value!r} only")
+            name = spelled.get(key.name, key.name)
+            raise CompileError(f"{name}={got!r} is not supported; {family} is compiled with {key.value!r} only")
     return values
 
 

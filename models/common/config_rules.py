@@ -37,7 +37,8 @@ def read_rope(
     """Returns theta and the scaling, which always holds `rope_type`, from `rope_parameters` or the older
     `rope_theta` with `rope_scaling`; `usual` and `usual_theta` are those of a file that does not say."""
     # transformers lets a rope_scaling that is present win over rope_parameters.
-    scaling = _object(raw, "rope_scaling") or _object(raw, "rope_parameters") or usual
+    said = usual if raw.get("rope_parameters") is None else _object(raw, "rope_parameters")
+    scaling = _object(raw, "rope_scaling") or said
     if isinstance(scaling.get("full_attention"), Mapping):  # nested by layer type
         scaling = scaling["full_attention"]
     scaling = dict(scaling)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
-from ..common.config_keys import Key
+from ..common.config_keys import Key, Only
 from ..family import Family, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
@@ -55,6 +55,7 @@ FAMILY = Family(
         Key("rms_norm_eps", "number", absent=1e-5),
         Key("max_position_embeddings", absent=262144),
         Key("attn_layer_indices", "layers", absent=(), null=()),
+        Only("partial_rotary_factor", 0.5),  # transformers reads it in `rope_parameters` alone
     ),
     layer=_layer,
     tensors={**TENSORS, **MLP, **tensors(f"{_LAYER}.mamba")},

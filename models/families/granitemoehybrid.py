@@ -67,7 +67,7 @@ FAMILY = replace(
         *_GRANITE.keys,
         *KEYS,
         Key("mamba_proj_bias", "flag", absent=False),
-        Key("num_local_experts", "count", absent=8, also="num_experts"),
+        Key("num_local_experts", "count", absent=8),
         Key("shared_intermediate_size", "count", absent=1024),
         Key("position_embedding_type", "choice", absent="nope", null="nope"),
         Key("layer_types", "names", absent=_all_states, null=_all_states, also="layers_block_type"),

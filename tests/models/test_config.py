@@ -27,6 +27,8 @@ def test_apertus_files_without_theta_have_that_of_transformers() -> None:
     config = {**FAMILIES["apertus"].tiny_config, "rope_scaling": {"type": "linear", "factor": 2.0}}
     assert read_config(config).rope_theta == 12e6
     assert read_config({**config, "rope_theta": 5e5}).rope_theta == 5e5
+    assert read_config({**config, "rope_scaling": {}}).rope_scaling["rope_type"] == "llama3"
+    assert read_config({**config, "rope_scaling": {}, "rope_parameters": {}}).rope_scaling["rope_type"] == "default"
 
 
 def test_rope_scaling_null_means_default(tiny_config: dict[str, Any]) -> None:
@@ -49,6 +51,7 @@ def test_defaults(tiny_config: dict[str, Any]) -> None:
     [
         ("ernie4_5_moe", {"moe_k": 2, "num_experts_per_tok": 4}, 4),
         ("ernie4_5_moe", {"moe_k": 2, "num_experts_per_tok": None}, 2),
+        ("granitemoehybrid", {"num_experts_per_tok": 2, "num_experts": 0}, 2),
         ("hunyuan_v1_moe", {"moe_topk": [2, 2], "num_experts_per_tok": 3}, 3),
     ],
 )
@@ -112,6 +115,10 @@ def test_refusals(tiny_config: dict[str, Any], changes: dict[str, Any], message:
         ("laguna", {"num_attention_heads_per_layer": [514, 2]}, "514 query heads over 2 KV heads"),
         ("qwen3_moe", {"num_experts": 1 << 24}, "num_experts must be at most 4096, got 16777216"),
         ("glm_ocr", {"text_config": []}, r"text_config must be an object, got \[\]"),
+        ("gemma2", {"is_causal": False}, "is_causal=False is not supported; Gemma 2 is compiled with True only"),
+        ("bamba", {"partial_rotary_factor": 0.25}, "partial_rotary_factor=0.25 is not supported"),
+        ("chatglm", {"ffn_hidden_size": 0}, "ffn_hidden_size must be a positive integer, got 0"),
+        ("exaone", {"activation_function": "gelu"}, "activation_function='gelu' is not supported"),
     ],
 )
 def test_refusals_of_families(family: str, changes: dict[str, Any], message: str) -> None:

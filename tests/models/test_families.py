@@ -177,7 +177,7 @@ def test_the_families_that_stand_for_others_have_every_form_of_op_and_block(grap
             "qk_layernorm=True is not supported; StableLM is compiled with False only",
         ),
         ("phi", {"qk_layernorm": True}, "qk_layernorm=True is not supported; Phi is compiled with False only"),
-        ("nemotron", {"norm_eps": 0}, "rms_norm_eps must be a positive number"),
+        ("nemotron", {"norm_eps": 0}, "norm_eps must be a positive number"),
         ("ernie4_5_moe", {"moe_norm_min": 0.1}, "moe_norm_min=0.1 is not supported; ERNIE 4.5 MoE is compiled with 1e"),
         ("ernie4_5_moe", {"moe_layer_end_index": -2}, "moe_layer_end_index must be the number of a layer, 0 for the"),
         (

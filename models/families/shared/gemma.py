@@ -31,6 +31,7 @@ KEYS: tuple[Key | Only, ...] = (
     Key("final_logit_softcapping", "optional"),
     Only("hidden_activation", "gelu_pytorch_tanh"),
     Only("attention_bias", False),
+    Only("is_causal", True),
 )
 
 _LAYER = "model.layers.{layer}"
