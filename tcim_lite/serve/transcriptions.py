@@ -55,15 +55,7 @@ async def _written(service: Service, http: Request, task: Task) -> Response:
             "whose segments are the parts in which a long sound is heard",
             param="response_format",
         )
-    try:
-        params = SamplingParams.of(
-            service.defaults,
-            temperature=request.temperature or 0.0,
-            max_tokens=request.max_completion_tokens,
-            adapter=adapter,
-        )
-    except (ValueError, TypeError) as error:
-        raise invalid(error) from None
+    params = replace(_params(service, request), adapter=adapter)
     parts = await service.in_thread(lambda: _parts(service, sounds, request.file))
     language = request.language
     if whisper is None:
@@ -95,12 +87,27 @@ async def _written(service: Service, http: Request, task: Task) -> Response:
         UsageCount(list(map(len, prompts)), 1),
         sum(seen.tokens for _, _, seen in parts),
         # Whisper that repeats itself goes on until nothing more fits, and its text is as good as it gets.
-        may_be_cut=whisper is not None or request.max_completion_tokens is not None,
+        may_be_cut=whisper is not None or params.max_tokens is not None,
     )
     if request.stream:
         return EventStream(answers, writer, service.options)
     await finish(http.receive, answers, writer)
     return JsonResponse(writer.body()) if form in ("json", "verbose_json") else PlainTextResponse(writer.plain())
+
+
+def _params(service: Service, request: TranscriptionRequest) -> SamplingParams:
+    """How the text is made; -1 is no limit, as in chats.
+
+    Raises:
+        ApiError: 400: A value out of its range.
+    """
+    most = None if request.max_completion_tokens == -1 else request.max_completion_tokens
+    try:
+        if most is not None and most < 1:
+            raise ValueError(f"max_completion_tokens={most}: expected at least 1, or none for no limit")
+        return SamplingParams.of(service.defaults, temperature=request.temperature or 0.0, max_tokens=most)
+    except (ValueError, TypeError) as error:
+        raise invalid(error) from None
 
 
 def _parts(service: Service, sounds: SoundPrompts, file: bytes) -> list[Part]:

@@ -193,6 +193,7 @@ def test_a_model_of_english_from_its_checkpoint(start, tmp_path_factory):
         ({"language": "xx"}, FIRST, "language='xx': this Whisper has not learned it; expected one of de, en"),
         ({"stream": "true", "response_format": "vtt"}, FIRST, "a stream has the form json"),
         ({"response_format": "html"}, FIRST, "response_format"),
+        ({"max_completion_tokens": "-2"}, FIRST, "max_completion_tokens=-2: expected at least 1"),
     ],
 )
 def test_what_is_refused(server, form, file, message):
