@@ -23,6 +23,7 @@ pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Q
 import test_gemma_audio
 import test_glm_asr
 import test_qwen3_asr
+from qwen3_omni_checkpoint import random_omni
 
 FRAMES, RATE = 400, 16000
 # As real templates: text, or parts of which sounds are written as placeholders.
@@ -35,6 +36,7 @@ TEMPLATE = (
 SPECIAL = {
     "qwen3_asr": ["<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"],
     "glmasr": ["<|begin_of_audio|>", "<|pad|>", "<|end_of_audio|>"],
+    "qwen3_omni_moe": ["<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"],
     "gemma4": ["<|audio>", "<|audio|>", "<audio|>"],
 }
 
@@ -67,20 +69,28 @@ class HearingModel:
         self.tokenizer.add_special_tokens(SPECIAL[family])
         torch.manual_seed(6)
         self.model = self._make()
-        random_weights(self.model.model.language_model if family == "gemma4" else self.model)
+        if family != "qwen3_omni_moe":  # whose weights are random already
+            random_weights(self.model.model.language_model if family == "gemma4" else self.model)
         hf = folder / "hf"
         self.model.save_pretrained(hf)
         self.tokenizer.save(str(hf / "tokenizer.json"))
         shutil.copyfile(DEMO_CHECKPOINT / "tokenizer_config.json", hf / "tokenizer_config.json")
         written = self.mark if family == "gemma4" else "".join(SPECIAL[family])
         (hf / "chat_template.jinja").write_text(TEMPLATE.replace("MARK", written))
-        sizes = {"prefill_length": 16, "context_length": 256, "audio_frames": FRAMES, **options}
+        sizes = {"prefill_length": 16, "context_length": 256, **options}
+        if family != "qwen3_omni_moe":  # whose encoder takes a chunk at a time
+            sizes["audio_frames"] = FRAMES
         self.package = compile_package(hf, folder / "out", quant="float32", **sizes)
 
     def id(self, text: str) -> int:
         return self.tokenizer.token_to_id(text)
 
     def _make(self) -> Any:
+        if self.family == "qwen3_omni_moe":
+            model = random_omni(enable_audio_output=False)
+            model.thinker.resize_token_embeddings(self.tokenizer.get_vocab_size(), mean_resizing=False)
+            model.config.thinker_config.audio_token_id = self.id(self.mark)
+            return model
         text = {"vocab_size": self.tokenizer.get_vocab_size(), "tie_word_embeddings": False}
         if self.family == "gemma4":
             names = ("boa_token_id", "audio_token_id", "eoa_token_index")
@@ -121,6 +131,13 @@ class HearingModel:
             with torch.no_grad():
                 seen = self.model.model.get_audio_features(found.input_features, found.input_features_mask)
             return seen.pooler_output[seen.attention_mask]
+        if self.family == "qwen3_omni_moe":
+            extractor = transformers.WhisperFeatureExtractor(feature_size=20)
+            whole = {"padding": True, "truncation": False, "return_attention_mask": True, "return_tensors": "pt"}
+            found = extractor([samples], sampling_rate=RATE, **whole)
+            with torch.no_grad():
+                heard = self.model.thinker.get_audio_features(found.input_features, found.attention_mask)
+            return heard.last_hidden_state
         bins = self.model.config.audio_config.num_mel_bins
         extractor = transformers.WhisperFeatureExtractor(feature_size=bins, chunk_length=FRAMES // 100)
         features = torch.tensor(extractor(samples, sampling_rate=RATE, return_tensors="np").input_features)
@@ -132,17 +149,17 @@ class HearingModel:
 
     def logprobs(self, tokens: Sequence[int], sounds: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
         """By transformers, [N, V], and how far off ours may be."""
-        ids = torch.tensor(list(tokens))
+        ids, model = torch.tensor(list(tokens)), getattr(self.model, "thinker", self.model)
         with torch.no_grad():
-            rows = self.model.get_input_embeddings()(ids)
+            rows = model.get_input_embeddings()(ids)
             rows[ids == self.id(self.mark)] = torch.cat([self.rows(samples) for samples in sounds])
             inner = {}
             if self.family == "gemma4":  # whose layers have inputs of their own, of a token of padding for sounds
                 padded = torch.where(ids == self.id(self.mark), self.model.config.text_config.pad_token_id, ids)
                 inner["per_layer_inputs"] = self.model.model.language_model.get_per_layer_inputs(padded[None], None)
-            logits = self.model(inputs_embeds=rows[None], **inner).logits[0]
+            logits = model(inputs_embeds=rows[None], **inner).logits[0]
         # Twice: the logarithm of a sum is off by as much as a logit. And as much again for the sums of the encoder.
-        bound = 4 * logit_bound(self.model.config.text_config) * float(logits.abs().max())
+        bound = 4 * logit_bound(model.config.text_config) * float(logits.abs().max())
         return torch.log_softmax(logits, -1).numpy(), bound
 
 

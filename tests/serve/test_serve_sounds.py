@@ -44,6 +44,7 @@ def models(tmp_path_factory):
     return {
         "qwen3_asr": HearingModel("qwen3_asr", folder("qwen3_asr"), batch=2),
         "glmasr": HearingModel("glmasr", folder("glmasr")),
+        "qwen3_omni_moe": HearingModel("qwen3_omni_moe", folder("qwen3_omni_moe")),
         "gemma4": HearingModel("gemma4", folder("gemma4")),
     }
 
@@ -53,7 +54,7 @@ def servers(models, start):
     return {name: start(folder=model.package.folder) for name, model in models.items()}
 
 
-@pytest.fixture(params=["qwen3_asr", "glmasr", "gemma4"])
+@pytest.fixture(params=["qwen3_asr", "glmasr", "qwen3_omni_moe", "gemma4"])
 def name(request):
     return request.param
 
@@ -99,8 +100,8 @@ def asked(model, piece: str, seconds: float, begun: str = "", system: str = "") 
 
 def test_transcriptions_are_those_of_transformers(models, servers, name):
     model = models[name]
-    asks = {"glmasr": INSTRUCTION, "qwen3_asr": "", "gemma4": "Transcribe this audio."}
-    tokens = asked(model, asks[name], 1.3)
+    asks = {"glmasr": INSTRUCTION, "qwen3_asr": ""}
+    tokens = asked(model, asks.get(name, "Transcribe this audio."), 1.3)
     want = greedy(model, tokens, [FIRST], LIMIT)
     assert len(want) >= 3
     with servers[name].client() as client:
@@ -151,11 +152,14 @@ def test_a_long_sound_is_heard_in_parts_in_every_form(servers, name):
         found = create(**options, response_format="verbose_json", timestamp_granularities=["segment"])
         events = list(create(**options, stream=True))
     parts = [(part.start, part.end) for part in found.segments]
-    assert parts == [(0.0, 4.0), (4.0, 8.0), (8.0, 9.5)]
+    cut = [(0.0, 4.0), (4.0, 8.0), (8.0, 9.5)]
+    if name == "qwen3_omni_moe":  # whose encoder takes any length
+        cut = [(0.0, 9.5)]
+    assert parts == cut
     assert (found.duration, found.text) == (9.5, whole.text)
     assert "".join(event.delta for event in events[:-1]) == events[-1].text == whole.text
-    assert len(events) > 3
-    assert events[-1].usage.output_tokens == 3 * LIMIT
+    assert len(events) > len(cut)
+    assert events[-1].usage.output_tokens == len(cut) * LIMIT
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from .mel import HOP, RATE, log_mel, plain_log_mel
 from .wav import SoundError
 
 _FRAMES_OF_A_ROW = 8
-_CHUNK, _CHUNK_ROWS = 100, 13  # of Qwen3-ASR: frames of a whole chunk, and what they become
+_CHUNK, _CHUNK_ROWS = 100, 13  # of Qwen3-ASR and Qwen3-Omni: frames of a whole chunk, and what they become
+_PART_OF_CHUNKS = 30 * RATE  # samples in a part of a transcription
 
 
 class EncoderReader:
@@ -31,7 +33,8 @@ class EncoderReader:
 
     Attributes:
         least: samples of the shortest sound.
-        part: samples of the longest, and of a part of one that is cut.
+        most: samples of the longest.
+        part: samples of a part of a sound that is cut.
 
     Raises:
         MediaError: The configs lack the placeholder.
@@ -45,6 +48,7 @@ class EncoderReader:
         self._module = tcim.load(str(path), option=tcim.Option(weights))
         self._inputs = [self._module.get_input_name(i) for i in range(self._module.get_num_inputs())]
         _, self._bins, self._frames = self._module.get_input_info(self._inputs[0]).shape
+        self.most: float = self._frames * HOP
         self.part = self._frames * HOP
         self.placeholder, self.mark = configs.token("audio_token_id")
         self.stand_in = self.placeholder
@@ -58,9 +62,9 @@ class EncoderReader:
         """
         if len(samples) < self.least:
             raise SoundError(f"a sound of {len(samples)} samples is too short; expected {self.least}, {RATE} a second")
-        if len(samples) > self.part:
+        if len(samples) > self.most:
             raise SoundError(
-                f"a sound of {len(samples) / RATE:.2f} s, the encoder takes {self.part / RATE:g}; cut it, or compile "
+                f"a sound of {len(samples) / RATE:.2f} s, the encoder takes {self.most / RATE:g}; cut it, or compile "
                 f"with --audio-frames {-(-len(samples) // (HOP * _CHUNK)) * _CHUNK} or more"
             )
         rows = self._rows(len(samples))
@@ -80,14 +84,31 @@ class EncoderReader:
         return self._run(log_mel(samples, self._bins, self._frames), frames)
 
     def _run(self, *given: NDArray[Any]) -> NDArray[Any]:
-        found: NDArray[Any] = run_tower(self._module, dict(zip(self._inputs, given, strict=False)))[0][0]
-        return found
+        found: NDArray[Any] = run_tower(self._module, dict(zip(self._inputs, given, strict=False)))[0]
+        return found.reshape(-1, found.shape[-1])
 
     def _rows(self, samples: int) -> int:
         frames = samples // HOP
         if len(self._inputs) > 1:  # the encoder of GLM-ASR is not told what lies behind the sound
             return frames // _CHUNK * _CHUNK_ROWS - (-(frames % _CHUNK) // _FRAMES_OF_A_ROW)
         return (frames + 1) // 2 // 4
+
+
+class ChunkReader(EncoderReader):
+    """A `Reader` over the graph of Qwen3-Omni, which takes one chunk after the other, so sounds have any length."""
+
+    def __init__(self, path: Path, weights: Any, configs: Configs):
+        super().__init__(path, weights, configs)
+        self.most, self.part = math.inf, _PART_OF_CHUNKS
+
+    def _hear(self, samples: NDArray[np.float32]) -> NDArray[Any]:
+        features, found = log_mel(samples, self._bins), []
+        for begin in range(0, features.shape[2], self._frames):
+            chunk = features[:, :, begin : begin + self._frames]
+            padded = np.pad(chunk, ((0, 0), (0, 0), (0, self._frames - chunk.shape[2])))
+            rows = -(-chunk.shape[2] // _FRAMES_OF_A_ROW)
+            found.append(self._run(padded, np.array([0, rows], np.int32))[:rows])
+        return np.concatenate(found)
 
 
 class GemmaReader(EncoderReader):
@@ -98,7 +119,7 @@ class GemmaReader(EncoderReader):
     def __init__(self, path: Path, weights: Any, configs: Configs):
         super().__init__(path, weights, configs)
         _, self._frames, self._bins = self._module.get_input_info(self._inputs[0]).shape
-        self.part = self._frames * HOP
+        self.most = self.part = self._frames * HOP
         self._begin, self._end = (configs.token(key)[1] for key in ("boa_token_id", "eoa_token_index"))
         text, sound = (configs.config.get(f"{part}_config") or {} for part in ("text", "audio"))
         self.stand_in = int(text.get("pad_token_id") or 0)

@@ -8,7 +8,7 @@ import tcim_lite.runtime as tcim
 
 from ..media import Configs, MediaPrompts, Seen
 from ..package import Package
-from .encoder import EncoderReader, GemmaReader
+from .encoder import ChunkReader, EncoderReader, GemmaReader
 from .mel import RATE
 from .wav import read_wav
 from .whisper import WhisperReader
@@ -17,6 +17,7 @@ from .whisper import WhisperReader
 _HEARD: dict[str, tuple[str, type[EncoderReader]]] = {
     "qwen3_asr": ("encode.hmm", EncoderReader),
     "glmasr": ("encode.hmm", EncoderReader),
+    "qwen3_omni_moe": ("audio.hmm", ChunkReader),
     "gemma4": ("audio.hmm", GemmaReader),
 }
 
@@ -64,7 +65,7 @@ class SoundPrompts(MediaPrompts):
         if not graph or not package.has(graph):
             raise FileNotFoundError(
                 f"{package.name} has no encoder of sounds that can be fed here; take a package of Whisper, Qwen3-ASR, "
-                "GLM-ASR or Gemma 4 (E2B, E4B)"
+                "GLM-ASR, Qwen3-Omni or Gemma 4 (E2B, E4B)"
             )
         weights: Any = tcim.WeightManager(device)
         return cls(reader(package.graph(graph), weights, configs), family)
