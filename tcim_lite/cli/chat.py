@@ -24,15 +24,15 @@ from .opening import (
     text_of,
 )
 from .sampling import add_sampling_arguments, sampling_params
-from .shown_images import ShownImages, add_image_argument
+from .shown_files import KINDS, Shown, ShownFiles, add_file_arguments, counted
 
 if TYPE_CHECKING:
     from ..llm.engine import Engine
-    from ..llm.media import Seen
     from ..llm.package import Package
     from ..serve.reply_parts import Parts
 
 _HELP = """/image FILE  show an image with the next question
+/audio FILE  play a sound with the next question
 /reset       forget the conversation
 /save FILE   write it as JSON, a list of messages
 /exit        end, as Ctrl-D does
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_adapter_argument(parser, "the adapter that answers, of a package of `compile --lora` (the base model)")
     parser.add_argument("--system", metavar="TEXT", help="the system prompt")
-    add_image_argument(parser, "an image with the first question")
+    add_file_arguments(parser, "{} with the first question")
     parser.add_argument(
         "--thinking",
         choices=("show", "hide", "off"),
@@ -105,10 +105,10 @@ class Chat:
         self._package = package
         self._reading = self._stopped = False
         self._messages: list[dict[str, Any]] = []
-        self._shown = ShownImages(package, tokenizer, devices_of(args)[0])
-        self._images: list[Seen] = []  # of the messages
+        self._files = ShownFiles(package, tokenizer, devices_of(args)[0])
+        self._shown: list[Shown] = []  # with the messages
         self._reset()
-        self._next = [self._shown.take(path) for path in args.image]  # of the next question
+        self._next = self._files.take_all(args)  # with the next question
 
     def talk(self) -> None:
         """Reads lines until they end."""
@@ -143,10 +143,10 @@ class Chat:
 
     def _command(self, line: str) -> None:
         command, _, rest = line.partition(" ")
-        if command == "/image" and rest:
+        if command[1:] in KINDS and rest:
             try:
-                self._next.append(self._shown.take(Path(rest).expanduser()))
-                print(f"({len(self._next)} image{'s' * (len(self._next) > 1)} with the next question)")
+                self._next.append(self._files.take(Path(rest).expanduser(), command[1:]))
+                print(f"({counted(self._next)} with the next question)")
             except (ValueError, RuntimeError, ImportError) as error:
                 say(f"error: {error}")
         elif command == "/reset":
@@ -165,22 +165,22 @@ class Chat:
     def _reset(self) -> None:
         system = self._args.system
         self._messages = [] if system is None else [{"role": "system", "content": system}]
-        self._images, self._next = [], []
+        self._shown, self._next = [], []
 
     def _answer(self, question: str) -> None:
         """Asks, prints the answer, and remembers both; a question that cannot be asked is forgotten."""
         from .answering import answer, device_name, prompt_end, stats_line, with_channels
 
-        asked = [*self._messages, {"role": "user", "content": self._shown.content(question, len(self._next))}]
-        images, self._next = [*self._images, *self._next], []
+        asked = [*self._messages, {"role": "user", "content": self._files.content(question, self._next)}]
+        shown, self._next = [*self._shown, *self._next], []
         self._stopped = False
         try:
             text_of(question, "the question")
             thinking = False if self._args.thinking == "off" else None
-            tokens = self._shown.encode(asked, images, thinking)
+            tokens = self._files.encode(asked, shown, thinking)
             tokens, params = with_channels(self._tokenizer, tokens, self._params)
             view = View(prompt_end(self._tokenizer, tokens), shows_thoughts=self._args.thinking == "show")
-            prompt = self._shown.place(tokens, images, self._engine.slots.context_length)
+            prompt = self._files.place(tokens, shown, self._engine.slots.context_length)
             made = answer(self._engine, prompt, params, view.add, lambda: self._stopped)
             view.end()
         except (ValueError, RuntimeError) as error:
@@ -189,7 +189,7 @@ class Chat:
                 say("(the question is forgotten; /reset forgets the conversation)")
             return
         assert made.last is not None
-        self._messages, self._images = [*asked, {"role": "assistant", "content": view.content}], images
+        self._messages, self._shown = [*asked, {"role": "assistant", "content": view.content}], shown
         if made.last.finish_reason == "abort":
             print("(ended)")
         elif made.last.finish_reason == "length":

@@ -21,7 +21,7 @@ from .opening import (
     text_of,
 )
 from .sampling import add_sampling_arguments, sampling_params
-from .shown_images import ShownImages, add_image_argument
+from .shown_files import ShownFiles, add_file_arguments
 
 if TYPE_CHECKING:
     from .answering import Answer
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-thinking", action="store_true", help="with --chat: ask the template for an answer at once"
     )
-    add_image_argument(parser, "with --chat: an image before the prompt")
+    add_file_arguments(parser, "with --chat: {} before the prompt")
     add_sampling_arguments(parser)
     parser.add_argument(
         "--logprobs",
@@ -74,9 +74,9 @@ def run(args: argparse.Namespace) -> int:
 def _generate(args: argparse.Namespace) -> int:
     take_model(args)
     text = _prompt(args)
-    if (args.system is not None or args.no_thinking or args.image) and not args.chat:
+    if (args.system is not None or args.no_thinking or args.image or args.audio) and not args.chat:
         raise ValueError(
-            "--system, --no-thinking and --image need --chat: without it the model gets the prompt as it is"
+            "--system, --no-thinking, --image and --audio need --chat: without it the model gets the prompt as it is"
         )
     text_of(args.system or "", "--system")
     if args.logprobs is not None and not args.json:
@@ -90,15 +90,15 @@ def _generate(args: argparse.Namespace) -> int:
     from .answering import answer, device_name, open_engine, show, stats_line, with_channels
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
-    shown = ShownImages(package, tokenizer, devices[0])
-    images = [shown.take(path) for path in args.image]
+    files = ShownFiles(package, tokenizer, devices[0])
+    shown = files.take_all(args)
     messages = [{"role": "system", "content": args.system}] if args.system is not None else []
-    messages.append({"role": "user", "content": shown.content(text, len(images))})
+    messages.append({"role": "user", "content": files.content(text, shown)})
     thinking = False if args.no_thinking else None
-    tokens = shown.encode(messages, images, thinking) if args.chat else encode_chat(tokenizer, messages, raw=True)
+    tokens = files.encode(messages, shown, thinking) if args.chat else encode_chat(tokenizer, messages, raw=True)
     tokens, params = with_channels(tokenizer, tokens, params)
     engine = open_engine(args, package, tokenizer)
-    prompt = shown.place(tokens, images, engine.slots.context_length)
+    prompt = files.place(tokens, shown, engine.slots.context_length)
     made = answer(engine, prompt, params, (lambda piece: None) if args.json else show)
     stats = made.stats(device_name(devices), quant_of(package))
     if args.json:

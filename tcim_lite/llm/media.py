@@ -18,7 +18,16 @@ _MOST_BYTES = 16 << 20  # of a config
 
 
 class MediaError(ValueError):
-    """An image or a sound that cannot be used; the message says why, in one line."""
+    """An image or a sound that cannot be used; the message says why, in one line.
+
+    Args:
+        message: Why.
+        kinds: "images" or "sounds", if a whole prompt is wrong.
+    """
+
+    def __init__(self, message: str, kinds: str = ""):
+        super().__init__(message)
+        self.kinds = kinds
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,8 @@ class MediaPrompts:
         if len(others) != len(seen):
             raise MediaError(
                 f"the prompt has {self.mark} {len(others)} times for {len(seen)} {self._kinds}: the text of a message "
-                "has it, or the chat template does not write it once for each of them"
+                "has it, or the chat template does not write it once for each of them",
+                self._kinds,
             )
         parts = [first]
         for number, (each, behind) in enumerate(zip(seen, others, strict=True)):
@@ -132,23 +142,22 @@ class MediaPrompts:
         Raises:
             MediaError: The prompt does not have their placeholders.
         """
-        return MixedPrompt(tokens, self.places(tokens, seen), self.stand_in)
+        return MixedPrompt(tokens, self._places(tokens, seen), self.stand_in)
 
-    def places(self, tokens: Sequence[int], seen: Sequence[Seen]) -> list[tuple[int, Features]]:
-        """As `place`, for a prompt that has other features besides.
-
-        Raises:
-            MediaError: As `place`.
-        """
+    def _places(self, tokens: Sequence[int], seen: Sequence[Seen]) -> list[tuple[int, Features]]:
         free = [place for place, token in enumerate(tokens) if token == self._tower.placeholder]
         if len(free) != (count := sum(each.tokens for each in seen)):
-            raise MediaError(f"the prompt has {len(free)} placeholders for {count} tokens of {self._kinds}")
+            raise MediaError(
+                f"the prompt has {len(free)} placeholders for {count} tokens of {self._kinds}", self._kinds
+            )
         places, begin = [], 0
         for each in seen:
             for features in self._features(each):
                 own = free[begin : begin + len(features)]
                 if own[-1] - own[0] >= len(own):
-                    raise MediaError(f"placeholders of one of the {self._kinds} do not lie side by side in the prompt")
+                    raise MediaError(
+                        f"placeholders of one of the {self._kinds} do not lie side by side in the prompt", self._kinds
+                    )
                 places.append((own[0], features))
                 begin += len(features)
         return places
@@ -166,6 +175,25 @@ class MediaPrompts:
             self._seen[digest] = each
         while len(self._seen) > 1 and sum(map(_bytes_of, self._seen.values())) > _KEPT_BYTES:
             self._seen.popitem(last=False)
+
+
+Groups = Sequence[tuple[MediaPrompts, Sequence[Seen]]]
+"""The images and sounds of one prompt, of each kind in order."""
+
+
+def expand_all(text: str, groups: Groups) -> str:
+    """As `MediaPrompts.expand`, of all kinds."""
+    for prompts, seen in groups:
+        text = prompts.expand(text, seen)
+    return text
+
+
+def place_all(tokens: list[int], groups: Groups) -> MixedPrompt | list[int]:
+    """As `MediaPrompts.place`, of all kinds; the tokens if there are none."""
+    places = [place for prompts, seen in groups for place in prompts._places(tokens, seen)]
+    if not places:
+        return tokens
+    return MixedPrompt(tokens, sorted(places, key=lambda place: place[0]), groups[-1][0].stand_in)
 
 
 def _bytes_of(seen: Seen) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..llm.engine import MixedPrompt
 from ..llm.images import ImagePrompts
-from ..llm.media import MediaError, MediaPrompts, Seen
+from ..llm.media import Groups, MediaError, MediaPrompts, Seen, expand_all, place_all
 from ..llm.package import Package
 from ..llm.sounds import SoundPrompts
 from .errors import ApiError
@@ -124,14 +124,10 @@ class ChatMedia:
         Raises:
             ApiError: As `MediaPrompts.expand`.
         """
-        shown = self.of(messages)
-        for kind, opened in self._opened.items():
-            if isinstance(opened, MediaPrompts) and (own := [seen for known, seen in shown if known == kind]):
-                try:
-                    text = opened.expand(text, own)
-                except MediaError as error:
-                    raise _refused(f"messages: {error}", kind) from None
-        return text
+        try:
+            return expand_all(text, self._groups(self.of(messages)))
+        except MediaError as error:
+            raise _refused(f"messages: {error}", error.kinds.removesuffix("s")) from None
 
     def place(self, tokens: list[int], shown: Sequence[tuple[str, Seen]]) -> MixedPrompt | list[int]:
         """The prompt for the engine; towers get what they have not seen before.
@@ -148,15 +144,17 @@ class ChatMedia:
                 param="messages",
                 code="context_length_exceeded",
             )
-        places, stand_in = [], 0
-        for kind, opened in self._opened.items():
-            if isinstance(opened, MediaPrompts) and (own_ones := [seen for known, seen in shown if known == kind]):
-                try:
-                    places += opened.places(tokens, own_ones)
-                except MediaError as error:
-                    raise _refused(f"messages: {error}", kind) from None
-                stand_in = opened.stand_in
-        return MixedPrompt(tokens, sorted(places, key=lambda place: place[0]), stand_in) if places else tokens
+        try:
+            return place_all(tokens, self._groups(shown))
+        except MediaError as error:
+            raise _refused(f"messages: {error}", error.kinds.removesuffix("s")) from None
+
+    def _groups(self, shown: Sequence[tuple[str, Seen]]) -> Groups:
+        return [
+            (opened, own)
+            for kind, opened in self._opened.items()
+            if isinstance(opened, MediaPrompts) and (own := [seen for known, seen in shown if known == kind])
+        ]
 
 
 def _plural(kinds: Sequence[str]) -> str:

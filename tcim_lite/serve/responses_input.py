@@ -26,6 +26,7 @@ from .protocol import (
 from .responses_protocol import LOGPROBS, FlatTool, FlatToolChoice, InputItem, ItemPart, ResponsesRequest, TextFormat
 
 _TEXTS = ("input_text", "output_text", "reasoning_text", "summary_text", "text")
+_FILES = ("input_image", "input_audio")
 # Names of a chat's fields in errors, and whose values they are here.
 _NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens", "response_format": "text.format"}
 
@@ -158,30 +159,29 @@ def _text(content: str | list[ItemPart] | None, at: str) -> str:
 
 
 def _content(content: str | list[ItemPart] | None, at: str) -> str | list[ContentPart]:
-    """Text, or with images the parts of a chat's message."""
-    if not isinstance(content, list) or not any(part.type == "input_image" for part in content):
+    """Text, or with images and sounds the parts of a chat's message."""
+    if not isinstance(content, list) or not any(part.type in _FILES for part in content):
         return _text(content, at)
     return [
-        _image(part, f"{at}[{i}]")
-        if part.type == "input_image"
-        else ContentPart(type="text", text=_part(part, f"{at}[{i}]"))
+        _file(part, f"{at}[{i}]") if part.type in _FILES else ContentPart(type="text", text=_part(part, f"{at}[{i}]"))
         for i, part in enumerate(content)
     ]
 
 
-def _image(part: ItemPart, at: str) -> ContentPart:
+def _file(part: ItemPart, at: str) -> ContentPart:
     if part.image_url is None and part.file_id is not None:
         raise ApiError(
             400, f"{at}: file_id: nothing is stored; send the image itself as image_url, a data URL", param="input"
         )
-    return ContentPart(type=part.type, image_url=part.image_url)
+    return ContentPart(type=part.type, image_url=part.image_url, input_audio=part.input_audio)
 
 
 def _part(part: ItemPart, at: str) -> str:
     if part.type not in (*_TEXTS, "refusal"):
         raise ApiError(
             400,
-            f"{at}: a part of type {part.type!r:.40}; expected input_text, or input_image in messages of the user",
+            f"{at}: a part of type {part.type!r:.40}; expected input_text, or input_image or input_audio in messages "
+            "of the user",
             param="input",
         )
     return _given(

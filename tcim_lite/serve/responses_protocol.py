@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .protocol import Sampling
+from .protocol import InputAudio, Sampling
 
 LOGPROBS = "message.output_text.logprobs"
 # The others ask for more of what no answer here has.
@@ -23,13 +23,14 @@ Includable = Literal[
 
 
 class ItemPart(msgspec.Struct, kw_only=True):
-    """A piece of an item's content; texts, refusals and images can be read."""
+    """A piece of an item's content; texts, refusals, images and sounds can be read."""
 
     type: str
     text: str | None = None
     refusal: str | None = None
     image_url: str | None = None
     file_id: str | None = None
+    input_audio: InputAudio | None = None
 
 
 class InputItem(msgspec.Struct, kw_only=True):

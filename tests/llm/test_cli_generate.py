@@ -140,7 +140,7 @@ def test_logprobs_are_told_with_json(package, capfd):
         (["--prompt", ""], "the prompt is empty"),
         (["--prompt", "\udcff"], "the prompt is not UTF-8 text"),
         (["--prompt", "a " * 500], "tokens, the context holds 256; shorten it"),
-        (["--prompt", "a", "--system", "b"], "--system, --no-thinking and --image need --chat"),
+        (["--prompt", "a", "--system", "b"], "--system, --no-thinking, --image and --audio need --chat"),
         (["--prompt", "a", "--logprobs", "1"], "--logprobs needs --json"),
         (["--prompt", "a", "--temperature", "-1"], "temperature=-1.0: expected 0 (greedy) or more"),
         (["--prompt", "a", "--logit-bias", "x"], "--logit-bias 'x': expected a token id and a number"),

@@ -89,6 +89,16 @@ def test_chats_are_those_of_transformers(models, servers, name):
     assert compared >= 3
 
 
+def test_responses_are_as_chats(servers, name):
+    body = {"temperature": 0, "ignore_eos": True}
+    chat = servers[name].post("/v1/chat/completions", json={**body, "messages": CHAT[:1], "max_tokens": LIMIT}).json()
+    heard = [{"role": "user", "content": [sound(FIRST), {"type": "input_text", "text": "Listen."}]}]
+    done = servers[name].post("/v1/responses", json={**body, "input": heard, "max_output_tokens": LIMIT})
+    assert done.status_code == 200, done.text
+    assert done.json()["output"][0]["content"][0]["text"] == chat["choices"][0]["message"]["content"]
+    assert done.json()["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+
+
 def asked(model, piece: str, seconds: float, begun: str = "", system: str = "") -> list[int]:
     """The prompt of a transcription, as the template writes it and the model counts rows."""
     rows = len(model.rows(np.zeros(round(seconds * 16000), np.float32)))

@@ -1,4 +1,4 @@
-"""`generate --image`, `chat --image` and `/image`: the answers of the engine to the same prompts."""
+"""`--image`, `--audio`, `/image` and `/audio` of `generate` and `chat`: the engine's answers to the same prompts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import warm_python
 from generate_command import in_process, run
 from image_models import GridModel, MiniCpm45, png
 from llm_packages import DEMO_CHECKPOINT, Package, compile_package
+from sound_chats import HearingModel, wav
 
 from tcim_lite.llm.engine import Engine, SamplingParams, answer_all
 from tcim_lite.llm.images import ImagePrompts
+from tcim_lite.llm.sounds import SoundPrompts
 
 BEGIN, END = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
 
@@ -78,9 +80,32 @@ def test_a_conversation_keeps_its_images(tiny, files, tmp_path):
     assert counts[3] < 24
 
 
+def test_sounds_are_played_in_the_same_way(tmp_path, capfd):
+    tiny = HearingModel("qwen3_asr", tmp_path)
+    for seed in (1, 2):
+        (tmp_path / f"{seed}.wav").write_bytes(wav(1.3, seed))
+    files = [tmp_path / "1.wav", tmp_path / "2.wav"]
+    sounds = SoundPrompts.open(tiny.package, tiny.tokenizer)
+    heard = [sounds.take(path.read_bytes()) for path in files]
+    text = sounds.expand(f"{BEGIN}{''.join(tiny.special) * 2}What?{END}", heard)
+    tokens = tiny.tokenizer.encode(text, add_special_tokens=False).ids
+    (want,) = answer_all(Engine.open(tiny.package), [sounds.place(tokens, heard)], SamplingParams(max_tokens=4))
+    shown = [word for path in files for word in ("--audio", path)]
+    asked = ["--chat", "--prompt", "What?", "--max-new-tokens", 4, "--ignore-eos"]
+    found = in_process(capfd, tiny.package.folder, *asked, *shown)
+    assert found["token_ids"] == list(want.token_ids)
+    words = ["-m", "tcim_lite", "chat", tiny.package.folder, "--max-new-tokens", "3", "--show-stats", *shown[:2]]
+    done = warm_python.run(*map(str, words), input=f"One?\n/audio {files[1]}\n/image a.png\nTwo?\n", timeout=120)
+    assert "(1 sound with the next question)" in done.stdout
+    assert "a.png: No such file" in done.stderr
+    counts = [int(line.split()[0].partition("=")[2]) for line in done.stderr.splitlines() if "prompt_tokens=" in line]
+    assert counts[1] > counts[0] + heard[1].tokens
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (["--audio", "1.png"], "1.png: qwen3_vl takes no sounds here: qwen3_vl has no encoder of sounds"),
         (["--image", "none.png"], "none.png: No such file or directory"),
         (["--image", "."], "is not a regular file"),
         (["--image", "text.png"], "text.png: 2 bytes, 68 69 and so on, are no image that can be read"),
@@ -104,10 +129,10 @@ def test_images_need_a_template_and_a_tower(files, tmp_path):
     package: Package = compile_package(DEMO_CHECKPOINT, tmp_path / "demo", quant="w8a8h1_sefp")
     done = run(package.folder, "--prompt", "a", "--image", str(files[0]))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--image need --chat" in done.stderr
+    assert "--image and --audio need --chat" in done.stderr
     done = run(package.folder, "--chat", "--prompt", "a", "--image", str(files[0]))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "1.png cannot be shown to qwen3: " in done.stderr
+    assert "1.png: qwen3 takes no images here: " in done.stderr
     assert "compile the whole checkpoint with --vision" in done.stderr
 
 
