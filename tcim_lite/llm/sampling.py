@@ -236,13 +236,16 @@ def check_logit(token: int, logit: np.floating) -> None:
         raise ValueError(f"logit {token} is NaN; run with TCIM_LITE_STRICT=error to see where it comes from")
 
 
-def log_probabilities(logits: np.ndarray, token: int, count: int) -> tuple[float, list[tuple[int, float]]]:
+def log_probabilities(
+    logits: np.ndarray, token: int, count: int, others: Sequence[int] = ()
+) -> tuple[float, list[tuple[int, float]]]:
     """The natural logarithm of a token's probability, and those of the likeliest, (id, logarithm), likeliest first.
 
     Args:
         logits: [vocab], as the graph gives them.
         token: Id.
         count: How many of the likeliest.
+        others: Ids of tokens that follow these.
     """
     logits = np.asarray(logits).reshape(-1)
     # Exponentials of float32 take a tenth of the time; float16 is much coarser than both.
@@ -250,7 +253,7 @@ def log_probabilities(logits: np.ndarray, token: int, count: int) -> tuple[float
     most = logits[largest(logits)].astype(exact)
     shift = float(most) + float(np.log(np.exp(logits.astype(exact) - most).sum(dtype=np.float64)))
     likeliest = _likeliest(logits, count) if count else np.empty(0, np.intp)
-    return float(logits[token]) - shift, [(int(i), float(logits[i]) - shift) for i in likeliest]
+    return float(logits[token]) - shift, [(int(i), float(logits[i]) - shift) for i in (*likeliest, *others)]
 
 
 def _likeliest(values: np.ndarray, count: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import answer_routes, embeddings, information, openapi, transcriptions
+from . import answer_routes, embeddings, information, openapi, ranking, transcriptions
 from .errors import ApiError
 from .guard import Guard, error_response
 from .options import ServeOptions
@@ -26,6 +26,8 @@ from .protocol import (
     CompletionRequest,
     DetokenizeRequest,
     EmbeddingRequest,
+    RerankRequest,
+    ScoreRequest,
     TemplateRequest,
     TokenizeRequest,
     TranscriptionRequest,
@@ -57,9 +59,20 @@ ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("POST", "/v1/chat/completions", answer_routes.chat_completions, ChatRequest),
     ("POST", "/v1/responses", answer_routes.responses, ResponsesRequest),
     ("POST", "/v1/embeddings", embeddings.embeddings, EmbeddingRequest),
+    ("POST", "/v1/rerank", ranking.rerank, RerankRequest),
+    ("POST", "/v1/score", ranking.score, ScoreRequest),
     ("POST", "/v1/audio/transcriptions", transcriptions.transcriptions, TranscriptionRequest),
     ("POST", "/v1/audio/translations", transcriptions.translations, TranscriptionRequest),
 )
+
+# Other names of a route, by which clients of vLLM, llama.cpp and Cohere ask for it.
+_ALIASES = {
+    "/rerank": "/v1/rerank",
+    "/v1/reranking": "/v1/rerank",
+    "/reranking": "/v1/rerank",
+    "/v2/rerank": "/v1/rerank",
+    "/score": "/v1/score",
+}
 
 # Routes that clients may ask for because others have them, and why this server does not.
 REFUSED = {
@@ -77,11 +90,6 @@ REFUSED = {
     ),
     "/completion": "llama.cpp's own form is not served; use /v1/completions",
     "/embedding": "llama.cpp's own form is not served; use /v1/embeddings",
-    **dict.fromkeys(
-        ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v1/score", "/score"),
-        "nothing is ranked here; ask a reranker that answers yes or no at /v1/completions, with the prompt of its "
-        "model card, max_tokens 1 and logprobs",
-    ),
 }
 
 
@@ -96,7 +104,9 @@ def make_app(service: Service) -> Starlette:
             service.close()
 
     routes = [
-        Route(path, functools.partial(endpoint, service), methods=[method]) for method, path, endpoint, _ in ROUTES
+        Route(name, functools.partial(endpoint, service), methods=[method])
+        for method, path, endpoint, _ in ROUTES
+        for name in (path, *(alias for alias, meant in _ALIASES.items() if meant == path))
     ]
     api = openapi.document(ROUTES, has_keys=bool(service.options.api_keys))
     routes.append(Route("/openapi.json", lambda _: JsonResponse(api), methods=["GET"]))

@@ -13,7 +13,7 @@ import numpy as np
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ..llm.engine import SamplingParams
+from ..llm.engine import Event, SamplingParams
 from .answer_routes import adapter_of
 from .answers import Answers
 from .completion import completion_prompts, prompt_count
@@ -24,7 +24,7 @@ from .reading import read
 from .service import Service
 from .streams import JsonResponse, watching
 
-_MOST_TEXTS = 2048  # as at OpenAI
+MOST_TEXTS = 2048  # as at OpenAI
 _AT_ONCE = 32  # texts of one request in the queue, so that others find room there
 _PAUSE_S = 0.05  # before a text is tried again that found the queue full
 
@@ -46,20 +46,20 @@ async def embeddings(service: Service, http: Request) -> Response:
         raise ApiError(
             400, f"dimensions={size}: expected 1 to {slots.hidden_size}", param="dimensions", code="invalid_value"
         )
-    if (count := prompt_count(request.input)) > _MOST_TEXTS:
-        raise ApiError(400, f"input: {count} texts; expected at most {_MOST_TEXTS}", param="input")
+    if (count := prompt_count(request.input)) > MOST_TEXTS:
+        raise ApiError(400, f"input: {count} texts; expected at most {MOST_TEXTS}", param="input")
     most = slots.context_length
     prompts = await service.in_thread(
         lambda: completion_prompts(request.input, service.vocabulary, most, field="input")
     )
-    vectors = await _vectors(service, http, prompts, SamplingParams(max_tokens=0, adapter=adapter))
+    vectors = await vectors_of(service, http, prompts, adapter)
     in_base64 = request.encoding_format == "base64"
     tokens = sum(map(len, prompts))
     return JsonResponse(
         {
             "object": "list",
             "data": [
-                {"object": "embedding", "index": index, "embedding": _shown(vector[:size], in_base64)}
+                {"object": "embedding", "index": index, "embedding": _shown(unit(vector[:size]), in_base64)}
                 for index, vector in enumerate(vectors)
             ],
             "model": adapter or service.options.model,
@@ -68,18 +68,26 @@ async def embeddings(service: Service, http: Request) -> Response:
     )
 
 
-async def _vectors(
-    service: Service, http: Request, prompts: list[list[int]], params: SamplingParams
+async def vectors_of(
+    service: Service, http: Request, prompts: list[list[int]], adapter: str | None, field: str = "input"
 ) -> list[np.ndarray]:
-    """The hidden states of each prompt's last token.
+    """The hidden states of each prompt's last token; raises as `first_events`."""
+    events = await first_events(service, http, prompts, SamplingParams(max_tokens=0, adapter=adapter), field)
+    return [event.hidden for event in events if event.hidden is not None]
+
+
+async def first_events(
+    service: Service, http: Request, prompts: list[list[int]], params: SamplingParams, field: str
+) -> list[Event]:
+    """What the engine first says of each prompt, however many there are.
 
     A queue that is full when the request comes refuses it. Later its texts wait, each for room of its own.
 
     Raises:
-        ApiError: As `Answers`, with `input` to blame.
+        ApiError: As `Answers`, with `field` to blame.
         ClientDisconnect: The client has left.
     """
-    found: dict[int, np.ndarray] = {}
+    found: dict[int, Event] = {}
     most = at_once = int(min(_AT_ONCE, service.engines.capacity))
     running: Answers | None = None
     has_left = False
@@ -106,20 +114,29 @@ async def _vectors(
                     await asyncio.sleep(_PAUSE_S)  # what was queued of the group leaves
                     at_once = max(1, len(group) // 2)
                     continue
-                error.param = "input" if error.status == 400 else None
+                error.param = field if error.status == 400 else None
                 raise
             async for item in running.events(3600.0):
-                if item is not None and item[1].hidden is not None:
-                    found[begin + item[0]] = item[1].hidden
+                if item is not None:
+                    found.setdefault(begin + item[0], item[1])
             begin, at_once = begin + len(group), min(most, 2 * at_once)
     return [found[index] for index in range(len(prompts))]
 
 
-def _shown(values: np.ndarray, in_base64: bool) -> Any:
-    """A unit vector, as numbers or as float32 in base64."""
+def unit(values: np.ndarray) -> np.ndarray:
+    """The vector of length 1 in this direction, in float64.
+
+    Raises:
+        ApiError: 500: It is not finite.
+    """
     vector = values.astype(np.float64)
     length = float(np.sqrt(vector @ vector))
     if not np.isfinite(length):
         raise ApiError(500, "the answer failed: a hidden state is not finite", code="engine_error")
-    vector = (vector / length if length else vector).astype("<f4")
+    return vector / length if length else vector
+
+
+def _shown(vector: np.ndarray, in_base64: bool) -> Any:
+    """As numbers or as float32 in base64."""
+    vector = vector.astype("<f4")
     return base64.b64encode(vector.tobytes()).decode() if in_base64 else vector.tolist()

@@ -84,6 +84,32 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     encoding_format: Literal["float", "base64"] | None = None
 
 
+class RankedText(msgspec.Struct, kw_only=True):
+    """A document as an object."""
+
+    text: str
+
+
+class RerankRequest(msgspec.Struct, kw_only=True):
+    """Body of /v1/rerank."""
+
+    query: str
+    documents: list[str | RankedText]
+    model: str | None = None
+    top_n: int | None = None
+    return_documents: bool | None = None
+    instruct: str | None = None
+
+
+class ScoreRequest(msgspec.Struct, kw_only=True):
+    """Body of /v1/score: one text or as many as of the others on the left, any number on the right."""
+
+    text_1: str | list[str]
+    text_2: str | list[str]
+    model: str | None = None
+    instruct: str | None = None
+
+
 class ImageUrl(msgspec.Struct, kw_only=True):
     """Where an image is; only data URLs are read. `detail` changes nothing here."""
 

@@ -15,7 +15,9 @@ from .protocol import (
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
+    RerankRequest,
     Sampling,
+    ScoreRequest,
     TokenizeRequest,
     TranscriptionRequest,
 )
@@ -137,6 +139,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "xtc_probability": (0,),
 }
 
+_POOLED: dict[str, tuple[Any, ...]] = {"priority": (0,), "truncate_prompt_tokens": (), "use_activation": (True,)}
 _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
     ChatRequest: {
         "add_special_tokens": (False,),
@@ -144,13 +147,9 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
         "include_reasoning": (True,),
     },
     CompletionRequest: {"add_special_tokens": (True,)},
-    EmbeddingRequest: {
-        "add_special_tokens": (True,),
-        "embd_normalize": (2,),
-        "priority": (0,),
-        "truncate_prompt_tokens": (),
-        "use_activation": (True,),
-    },
+    EmbeddingRequest: {**_POOLED, "add_special_tokens": (True,), "embd_normalize": (2,)},
+    RerankRequest: _POOLED,
+    ScoreRequest: _POOLED,
     ResponsesRequest: {
         "background": (False,),
         "context_management": ([],),

@@ -74,7 +74,6 @@ def test_a_base_url_without_v1_or_with_two_is_told_so(server, method, path, mean
         ("/api/tags", "/v1"),
         ("/completion", "/v1/completions"),
         ("/embedding", "/v1/embeddings"),
-        ("/v1/rerank", "/v1/completions"),
     ],
 )
 def test_a_client_of_another_api_is_told_what_to_use(server, path, meant):

@@ -17,7 +17,6 @@ from serve_live import CONTEXT, QUESTIONS, user
 import tcim_lite.runtime as tcim
 from tcim_lite.cli import main
 from tcim_lite.llm import load_tokenizer, prefill
-from tcim_lite.llm.engine import SamplingParams
 from tcim_lite.serve import embeddings
 from tcim_lite.serve.errors import ApiError, overloaded
 
@@ -110,7 +109,7 @@ def test_a_queue_that_becomes_full_later_is_waited_for(monkeypatch):
     options = SimpleNamespace(timeout_s=5)
     service = SimpleNamespace(engines=SimpleNamespace(capacity=4), metrics=None, executor=None, options=options)
     http, prompts = SimpleNamespace(receive=receive), [[n] for n in range(10)]
-    found = asyncio.run(embeddings._vectors(service, http, prompts, SamplingParams(max_tokens=0)))
+    found = asyncio.run(embeddings.vectors_of(service, http, prompts, None))
     assert [int(vector[0]) for vector in found] == list(range(10))
     assert sizes == [4, 4, 2, 1, 2, 1, 2, 2]
 
@@ -157,7 +156,7 @@ def test_a_full_queue_is_no_fault_of_the_input(monkeypatch, status, param):
         engines=SimpleNamespace(capacity=4), metrics=None, executor=None, options=SimpleNamespace(timeout_s=1)
     )
     with pytest.raises(ApiError) as caught:
-        asyncio.run(embeddings._vectors(service, SimpleNamespace(receive=receive), [[1]], SamplingParams(max_tokens=0)))
+        asyncio.run(embeddings.vectors_of(service, SimpleNamespace(receive=receive), [[1]], None))
     assert (caught.value.status, caught.value.param) == (status, param)
 
 

@@ -90,9 +90,9 @@ def _logprobs(request: Request, logits: np.ndarray | None) -> tuple[TokenLogprob
     if request.params.logprobs is None:
         return ()
     assert logits is not None
-    return (_logprob(logits, request.tokens[-1], request.params.logprobs),)
+    return (_logprob(logits, request.tokens[-1], request.params.logprobs, request.params.logprob_token_ids),)
 
 
-def _logprob(logits: np.ndarray, token: int, count: int) -> TokenLogprob:
-    logprob, top = log_probabilities(logits, token, count)
+def _logprob(logits: np.ndarray, token: int, count: int, others: Sequence[int] = ()) -> TokenLogprob:
+    logprob, top = log_probabilities(logits, token, count, others)
     return TokenLogprob(token=token, logprob=logprob, top=tuple(top))

@@ -92,11 +92,12 @@ class Intake:
                 "/v1/audio/transcriptions"
             )
         request = Request(request_id, prompt if isinstance(prompt, MixedPrompt) else checked, params)
-        told = (*(params.logit_bias or ()), *params.stop_token_ids)
+        told = (*(params.logit_bias or ()), *params.stop_token_ids, *params.logprob_token_ids)
         bad = next((token for token in told if not 0 <= token < self.vocab_size), None)
         if bad is not None:
             raise RequestError(
-                f"token {bad} of logit_bias or stop_token_ids is outside the vocabulary of {self.vocab_size}"
+                f"token {bad} of logit_bias, stop_token_ids or logprob_token_ids is outside the vocabulary of "
+                f"{self.vocab_size}"
             )
         ends = params.stop_token_ids | (frozenset() if params.ignore_eos else self._stop_tokens)
         request.ends = tuple(token for token in ends if token < self.vocab_size)

@@ -61,6 +61,7 @@ class SamplingParams:
         ignore_eos: the package's end tokens do not end the answer.
         logprobs: None, or how many of the likeliest tokens are told at each place, 0 to 20, with the logarithms of
             their probabilities as the graph gives them, before bias, penalties and temperature.
+        logprob_token_ids: with `logprobs`, tokens whose logarithms are told in any case, behind the likeliest.
         prompt_logprobs: as `logprobs`, for the tokens of the prompt after the first. Needs a package whose prefill
             graph returns all logits; rows of other prompts are then not reused.
         structured: what the answer must look like.
@@ -87,6 +88,7 @@ class SamplingParams:
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     logprobs: int | None = None
+    logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int | None = None
     structured: StructuredOutput | None = None
     skip_special_tokens: bool = True
@@ -169,7 +171,8 @@ class TokenLogprob:
     Attributes:
         token: id.
         logprob: natural logarithm of its probability.
-        top: the likeliest tokens at its place, likeliest first, each with its logarithm; as many as were asked for.
+        top: the likeliest tokens at its place, likeliest first, each with its logarithm, as many as were asked for;
+            then those of `SamplingParams.logprob_token_ids`.
     """
 
     token: int

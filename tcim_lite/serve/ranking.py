@@ -1,0 +1,136 @@
+"""/v1/rerank and /v1/score: how well texts answer a query, by Qwen3-Reranker or by vectors of an embedding model.
+
+Bodies and replies are those of vLLM, and those of Jina and of llama.cpp's server where they are the same.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..llm.engine import SamplingParams
+from .answer_routes import adapter_of
+from .embeddings import MOST_TEXTS, first_events, unit, vectors_of
+from .errors import ApiError
+from .guard import read_body
+from .protocol import RerankRequest, ScoreRequest
+from .reading import read
+from .service import Service
+from .streams import JsonResponse
+
+# What Qwen3-Reranker has learned, which its config does not say; its model card does. Ranks are those of the two
+# answers.
+_RERANKER, _NO, _YES = "qwen3-reranker", "no", "yes"
+_INSTRUCT = "Given a web search query, retrieve relevant passages that answer the query"
+_BEFORE = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+)
+_BEHIND = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+Pair = tuple[str, str]  # a query and a document
+
+
+async def rerank(service: Service, http: Request) -> Response:
+    """POST /v1/rerank: documents, the best first."""
+    request = read(RerankRequest, await read_body(http, service.options.max_body_bytes))
+    top = request.top_n or None  # 0 is all of them, as in vLLM
+    if top is not None and top < 0:
+        raise ApiError(400, f"top_n={top}: expected 1 or more, or 0 for all", param="top_n", code="invalid_value")
+    texts = [document if isinstance(document, str) else document.text for document in request.documents]
+    scores, tokens = await _scores(service, http, request, [(request.query, text) for text in texts], "documents")
+    results: list[dict[str, Any]] = []
+    for index in np.argsort(-scores, kind="stable")[:top]:
+        found = {"index": int(index), "relevance_score": float(scores[index])}
+        shown = {"document": {"text": texts[index]}} if request.return_documents is not False else {}
+        results.append({**found, **shown})
+    return JsonResponse(_body(service, request, "rerank", tokens) | {"results": results})
+
+
+async def score(service: Service, http: Request) -> Response:
+    """POST /v1/score: a number for each pair of texts."""
+    request = read(ScoreRequest, await read_body(http, service.options.max_body_bytes))
+    left, right = ([text] if isinstance(text, str) else text for text in (request.text_1, request.text_2))
+    if len(left) not in (1, len(right)):
+        raise ApiError(
+            400, f"text_1: {len(left)} texts for {len(right)} of text_2; expected one, or as many", param="text_1"
+        )
+    pairs = list(zip(left * (len(right) if len(left) == 1 else 1), right, strict=True))
+    scores, tokens = await _scores(service, http, request, pairs, "text_2")
+    data = [{"object": "score", "index": index, "score": float(value)} for index, value in enumerate(scores)]
+    return JsonResponse(_body(service, request, "score", tokens) | {"created": int(time.time()), "data": data})
+
+
+def _body(service: Service, request: RerankRequest | ScoreRequest, kind: str, tokens: int) -> dict[str, Any]:
+    return {
+        "id": f"{kind}-{uuid.uuid4().hex}",
+        "object": "list",
+        "model": adapter_of(service, request.model) or service.options.model,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+async def _scores(
+    service: Service, http: Request, request: RerankRequest | ScoreRequest, pairs: Sequence[Pair], field: str
+) -> tuple[np.ndarray, int]:
+    """One for each pair, and how many tokens were read.
+
+    Raises:
+        ApiError: 404: The model ranks nothing. 400: A text that it cannot read; `field` is to blame.
+    """
+    adapter, slots = adapter_of(service, request.model), service.engines.slots
+    if not 1 <= len(pairs) <= MOST_TEXTS:
+        raise ApiError(400, f"{field}: {len(pairs)} texts; expected 1 to {MOST_TEXTS}", param=field)
+    if slots.hidden_size:
+        if request.instruct is not None:
+            raise ApiError(400, "instruct: texts are compared as they are; write it into the query", param="instruct")
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        prompts = await _encoded(service, texts, field, special=True)
+        vectors = await vectors_of(service, http, prompts, adapter, field)
+        known = dict(zip(texts, map(unit, vectors), strict=True))
+        return np.array([known[left] @ known[right] for left, right in pairs]), sum(map(len, prompts))
+    answers = tuple(token for word in (_NO, _YES) if (token := service.vocabulary.token_id(word)) is not None)
+    if _RERANKER not in service.options.model.lower().replace("_", "-") or len(answers) < 2:
+        raise ApiError(
+            404,
+            f"{http.url.path}: {service.options.model} ranks nothing. Serve Qwen3-Reranker with --served-model-name "
+            f"{_RERANKER}, or an embedding model that was compiled with --hidden-states; cross encoders such as "
+            "bge-reranker are networks, which tcim_lite.runtime runs",
+            code="unsupported_route",
+        )
+    prompts = await _encoded(service, [_asked(pair, request.instruct) for pair in pairs], field, special=False)
+    params = SamplingParams(max_tokens=1, logprobs=0, logprob_token_ids=answers, ignore_eos=True, adapter=adapter)
+    events = await first_events(service, http, prompts, params, field)
+    no, yes = np.array([[value for _, value in event.logprobs[0].top] for event in events]).T
+    return 1 / (1 + np.exp(no - yes)), sum(map(len, prompts))
+
+
+def _asked(pair: Pair, instruct: str | None) -> str:
+    """The prompt of a pair."""
+    query, document = pair
+    if query.startswith("<|im_start|>"):  # a client that writes the prompt itself, in two parts, as for vLLM
+        return query + document
+    return f"{_BEFORE}<Instruct>: {instruct or _INSTRUCT}\n<Query>: {query}\n<Document>: {document}{_BEHIND}"
+
+
+async def _encoded(service: Service, texts: Sequence[str], field: str, *, special: bool) -> list[list[int]]:
+    """Tokens of prompts.
+
+    Raises:
+        ApiError: 400: A text that the context cannot hold.
+    """
+    most = service.engines.slots.context_length
+
+    def encode(text: str) -> list[int]:
+        try:
+            return service.vocabulary.encode_prompt(text, special=special, most=most)
+        except ApiError as error:
+            error.param = field
+            raise
+
+    return await service.in_thread(lambda: [encode(text) for text in texts])
