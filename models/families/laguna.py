@@ -77,7 +77,8 @@ def _windows(raw: Mapping[str, Any], layers: int) -> Windows:
 
 def _local_rope(raw: Mapping[str, Any], head_dim: int) -> Rope:
     rope = read_local_rope(raw, head_dim)
-    return replace(rope, head_dim=read_rotary_dim({}, rope.scaling, 1.0, head_dim))
+    own = {} if raw.get("rope_parameters") is None else raw  # those of a file without any have a share of their own
+    return replace(rope, head_dim=read_rotary_dim(own, rope.scaling, 1.0, head_dim))
 
 
 FAMILY = Family(

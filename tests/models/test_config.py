@@ -31,6 +31,12 @@ def test_apertus_files_without_theta_have_that_of_transformers() -> None:
     assert read_config({**config, "rope_scaling": {}, "rope_parameters": {}}).rope_scaling["rope_type"] == "default"
 
 
+def test_laguna_takes_a_share_for_both_kinds_of_layers_that_say_none() -> None:
+    config = {**FAMILIES["laguna"].tiny_config, "partial_rotary_factor": 0.25}
+    assert (read_config(config).rotary_dim, read_config(config).local_rope.head_dim) == (32, 16)
+    assert read_config({**config, "rope_parameters": None}).local_rope.head_dim == 64
+
+
 def test_rope_scaling_null_means_default(tiny_config: dict[str, Any]) -> None:
     del tiny_config["rope_parameters"]
     config = read_config({**tiny_config, "rope_theta": 1000000, "rope_scaling": None})
@@ -161,7 +167,13 @@ YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0}
 POSITIONS = {"original_max_position_embeddings": 512}
 LAYER_KINDS = ("full_attention", "sliding_attention")
 # What no value of a flag means.
-NONE = {"n_group": 1, "topk_group": 1, "attn_layer_indices": [], "position_embedding_type": "nope"}
+NONE = {
+    "n_group": 1,
+    "topk_group": 1,
+    "attn_layer_indices": [],
+    "position_embedding_type": "nope",
+    "moe_latent_size": 0,
+}
 
 
 def test_older_files_of_olmo3_scale_rope_where_there_is_no_window() -> None:
