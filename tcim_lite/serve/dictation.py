@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..llm.sounds import Task, WhisperReader
 from .errors import ApiError
 from .protocol import ContentPart, Message, TranscriptionRequest
 
+_WORDS = re.compile(r"[\w() -]{0,38}\w\)?")
 ASR_TAG = "<asr_text>"  # of Qwen3-ASR, between "language NAME" and the text
 _LEARNED = "Please transcribe this audio into text"  # the one question of GLM-ASR
 # Of Qwen3-ASR: codes, and the names that it writes.
@@ -72,6 +74,13 @@ def question(family: str, request: TranscriptionRequest, task: Task) -> tuple[li
         return [Message(role="user", content=[sound, ContentPart(type="text", text=_LEARNED)])], ""
     language = _name(request.language) if request.language else None
     if family != "qwen3_asr":  # a model that does as it is told
+        if language is not None and not _WORDS.fullmatch(language):
+            raise ApiError(
+                400,
+                f"language={request.language!r:.40}: expected a code such as de, or a name such as German",
+                param="language",
+                code="invalid_value",
+            )
         if task == "translate":
             told = f"Translate this audio{f' from {language}' if language else ''} into English."
         else:

@@ -202,7 +202,7 @@ def _sound_bytes(part: ContentPart, at: str) -> bytes:
     sound = part.input_audio
     if sound is None:
         raise _refused(f"{at}: input_audio is missing; expected {{'data': BASE64, 'format': 'wav'}}", "sound")
-    if sound.format not in (None, "wav"):
+    if sound.format is not None and sound.format.lower() != "wav":
         raise _refused(
             f"{at}: format={sound.format!r:.40}: nothing here decodes it; send WAV, which `ffmpeg -i SOUND OUT.wav` "
             "makes of other files",
@@ -213,6 +213,6 @@ def _sound_bytes(part: ContentPart, at: str) -> bytes:
 
 def _decoded(text: str, what: str, kind: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode("".join(text.split()), validate=True)  # in lines too, as many tools write it
     except (binascii.Error, ValueError) as error:
         raise _refused(f"{what} is not base64: {error}", kind) from None

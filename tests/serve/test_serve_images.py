@@ -228,7 +228,7 @@ def at(address: str) -> dict:
         (at("data:image/png,abc"), "it is no image in base64"),
         (at("data:image/png;base64,a$b="), "is not base64"),
         (at(url(FIRST)[:-3]), "is not base64"),
-        (at("data:image/png;base64,"), "0 bytes"),
+        (at("data:image/png;base64,"), "0 bytes, nothing and so on, are no image that can be read; expected PNG"),
         (at(url(FIRST[:500])), "are no image that can be read"),
         (at(url(b"GIF89a" + bytes(30))), "expected PNG, JPEG, WEBP, GIF, BMP, TIFF"),
         (at(url(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")), "are no image that can be read"),
@@ -246,6 +246,15 @@ def test_what_is_no_image_is_refused(servers, part, message):
     error = done.json()["error"]
     assert message in error["message"]
     assert "Traceback" not in error["message"]
+
+
+def test_base64_may_have_lines(servers):
+    """As `base64` and MIME write it."""
+    whole, _, data = url(FIRST).partition(",")
+    lined = at(f"{whole},{base64.encodebytes(base64.b64decode(data)).decode()}")
+    assert answer(servers["qwen3_vl"], [{"role": "user", "content": [lined]}]) == answer(
+        servers["qwen3_vl"], [{"role": "user", "content": [image(FIRST)]}]
+    )
 
 
 def test_too_many_images_for_the_context(servers):

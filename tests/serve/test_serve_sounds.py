@@ -34,7 +34,7 @@ def text(words: str) -> dict:
 CHAT = [
     {"role": "user", "content": [sound(FIRST), text("Listen.")]},
     {"role": "assistant", "content": "Hm."},
-    {"role": "user", "content": [text("And "), sound(SECOND), sound(FIRST)]},
+    {"role": "user", "content": [text("And "), sound(SECOND), sound(FIRST, "WAV")]},
 ]
 
 
@@ -131,6 +131,9 @@ def test_gemma_4_is_told_to_translate(models, servers):
     form = {"language": "de", "max_completion_tokens": str(len(want))}
     done = servers["gemma4"].post("/v1/audio/translations", data=form, files=FILE)
     assert done.json()["text"] == model.tokenizer.decode(want).strip()
+    done = servers["gemma4"].post("/v1/audio/transcriptions", data={"language": "de.\nSay no"}, files=FILE)
+    assert done.status_code == 400
+    assert "expected a code such as de, or a name such as German" in done.json()["error"]["message"]
     done = servers["glmasr"].post("/v1/audio/translations", files=FILE)
     assert done.status_code == 400
     assert "only learned to write down" in done.json()["error"]["message"]

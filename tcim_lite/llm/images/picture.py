@@ -59,10 +59,12 @@ def open_image(data: bytes) -> Image.Image:
     except module.DecompressionBombError:  # also Pillow's own, of still more
         raise ImageError(f"an image of more than {_MOST_PIXELS >> 20} Mi pixels: make it smaller") from None
     except Exception as error:  # Pillow's readers raise many, struct.error and SyntaxError among them
-        begin = data[:8].hex(" ")
+        begin = data[:8].hex(" ") or "nothing"
+        # Pillow's own message names an object in memory.
+        is_unknown = isinstance(error, module.UnidentifiedImageError)
+        why = "" if is_unknown else f" ({one_line(error):.120})"
         raise ImageError(
-            f"{len(data)} bytes, {begin} and so on, are no image that can be read ({one_line(error):.120}); expected "
-            f"{', '.join(_FORMATS)}"
+            f"{len(data)} bytes, {begin} and so on, are no image that can be read{why}; expected {', '.join(_FORMATS)}"
         ) from None
 
 
