@@ -64,7 +64,6 @@ TWINS = {
         family="glm",
         keys=lambda config: {
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4 * config["rope_ratio"]},
-            "pad_token_id": None,  # transformers' default is beyond the vocabulary
         },
         names={
             "^model.embed_tokens": "transformer.embedding.word_embeddings",

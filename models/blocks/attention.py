@@ -43,10 +43,10 @@ class Attention:
         values: `own` of a projection, `keys` those of the k projection, or all of them, and k, those of another layer.
         source: Number of that layer.
         gated: The q projection has a gate for each element of q as well, whose sigmoid multiplies what attention gives.
-        out_gate: A projection of its own has a gate for each query head, or for each element of one, whose softplus
-            multiplies what attention gives; None without it.
+        out_gate: A projection of its own has a gate for each query head, or for each element of one, whose
+            `gate_function` multiplies what attention gives; None without it.
         heads: Query heads, where layers differ in them; None for the model's.
-        out_scale: What multiplies the result.
+        out_scale: What multiplies the result, or the weight of its norm.
         sinks: Each query head has one more score, a weight, which takes its share and has no value.
     """
 
@@ -66,6 +66,7 @@ class Attention:
     in_norm: bool = True
     out_norm: bool = False
     out_gate: Literal["head", "element"] | None = None
+    gate_function: Literal["softplus", "sigmoid"] = "softplus"
     heads: int | None = None
     out_scale: float = 1.0
     head_dim: int | None = None
@@ -125,11 +126,11 @@ class Attention:
             yield Weight(roles.SINKS, (heads,))
         if self.out_gate is not None:
             yield Weight(roles.OUT_GATE, (heads if self.out_gate == "head" else q_rows,), hidden)
-        yield Weight(roles.ATTENTION_OUT, (hidden,), q_rows, scale=self.out_scale)
+        yield Weight(roles.ATTENTION_OUT, (hidden,), q_rows, scale=1.0 if self.out_norm else self.out_scale)
         if self.out_bias:
             yield Weight(roles.ATTENTION_OUT_BIAS, (hidden,))
         if self.out_norm:
-            yield Weight(roles.ATTENTION_OUT_NORM, (hidden,), scale=config.residual_scale)
+            yield Weight(roles.ATTENTION_OUT_NORM, (hidden,), scale=config.residual_scale * self.out_scale)
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph.
@@ -152,7 +153,7 @@ class Attention:
         mixed = _Mixed(block=self, part=part, layer=layer, here=here, qkv=qkv).lower()
         if self.out_gate is not None:
             gate = part.linear(f"{here}.gate", normed, roles.OUT_GATE, layer)
-            mixed = builder.gate_mul(f"{here}.gated", mixed, gate, "softplus")
+            mixed = builder.gate_mul(f"{here}.gated", mixed, gate, self.gate_function)
         if part.kept_row is not None and layer + 1 == config.num_layers:
             # Rows meet in attention only: what follows it in the last layer is needed of the row with the logits.
             x = builder.last_row(f"{here}.row", x, part.kept_row)

@@ -34,7 +34,7 @@ class Mlp:
         out_norm: What down gives is normalised before the residual add.
         inner: Its intermediate size; None for that of the model.
         gate_scale: What multiplies the gate.
-        out_scale: What multiplies the result.
+        out_scale: What multiplies the result, or the weight of its norm.
     """
 
     bias: bool = False
@@ -62,11 +62,12 @@ class Mlp:
                 yield Weight(roles.UP_BIAS, (inner,), multiple=BLOCK)
         if self.alone == "xielu":
             yield from (Weight(role, (1,)) for role in XIELU)
-        yield Weight(roles.DOWN, (hidden,), inner, padded_rows(inner), scale=self.out_scale)
+        scale = 1.0 if self.out_norm else self.out_scale
+        yield Weight(roles.DOWN, (hidden,), inner, padded_rows(inner), scale=scale)
         if self.bias:
             yield Weight(roles.DOWN_BIAS, (hidden,))
         if self.out_norm:
-            yield Weight(roles.MLP_OUT_NORM, (hidden,), scale=config.residual_scale)
+            yield Weight(roles.MLP_OUT_NORM, (hidden,), scale=config.residual_scale * self.out_scale)
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph; arguments as `Attention.lower`. Returns what has the shape of `x`."""

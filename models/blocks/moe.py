@@ -35,6 +35,8 @@ class Moe:
         shared_gate: What the shared expert gives is multiplied by the sigmoid of a gate.
         bias: The router and all projections have biases.
         clamp: Of the product of gate and up; None for silu(gate) * up.
+        in_norm: Rows are normalised before router and experts.
+        out_norm: The sum is normalised before the residual add.
         alone: No expert has a gate, and this is the function of up.
     """
 
@@ -47,6 +49,8 @@ class Moe:
     shared_gate: bool = True
     bias: bool = False
     clamp: Clamp | None = None
+    in_norm: bool = True
+    out_norm: bool = False
     alone: Literal["relu2"] | None = None
 
     @property
@@ -58,7 +62,7 @@ class Moe:
         """Yields its weights in the order of use."""
         hidden, experts = config.hidden_size, config.experts
         assert experts is not None
-        yield from norm_weights(config, roles.MLP_NORM)
+        yield from norm_weights(config, roles.MLP_NORM if self.in_norm else None)
         yield Weight(roles.ROUTER, (experts.count,), hidden)
         rows = experts.latent or hidden
         if experts.latent is not None:
@@ -80,6 +84,8 @@ class Moe:
             yield Weight(roles.ROUTER_BIAS, (experts.count,))
             yield Weight(roles.EXPERT_GATE_UP_BIAS, (experts.inner, experts.inner), experts=experts.count)
             yield Weight(roles.EXPERT_DOWN_BIAS, (hidden,), experts=experts.count)
+        if self.out_norm:
+            yield Weight(roles.MLP_OUT_NORM, (hidden,), scale=config.residual_scale)
 
     def _up(self, alone: roles.Role, gated: roles.Role, inner: int, inputs: int, experts: int | None = None) -> Weight:
         """Up of each expert, beside its gate if there is one."""
@@ -96,7 +102,7 @@ class Moe:
         builder, shard, experts = part.builder, part.shard, part.config.experts
         assert experts is not None
         here = f"layers.{layer}.moe"
-        normed = part.norm_of_hidden(f"{here}.norm", x, roles.MLP_NORM, layer)
+        normed = part.norm_of_hidden(f"{here}.norm", x, roles.MLP_NORM, layer) if self.in_norm else x
         logits = part.linear(f"{here}.router", normed, roles.ROUTER, layer, roles.ROUTER_BIAS if self.bias else None)
         choice = part.weight(roles.ROUTER_CHOICE, layer) if self.has_choice_bias else None
         ids, shares = builder.moe_route(
@@ -130,6 +136,8 @@ class Moe:
             out = part.linear(f"{here}.out", latent, roles.EXPERT_LATENT_OUT, layer)
         if experts.shared is not None:
             out = builder.add(f"{here}.all", out, self._shared(part, normed, layer))
+        if self.out_norm:
+            out = part.norm(f"{here}.out_norm", out, roles.MLP_OUT_NORM, layer)
         return builder.add(residual, x, out)
 
     def _shared(self, part: GraphPart, normed: Ref, layer: int) -> Ref:

@@ -31,9 +31,9 @@ class Key:
         name: In `config.json`.
         kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layer` the number of a
             layer, `until` such or -1 for the last, `layers` a list of such, `sizes` a list of positive integers,
-            `numbers` one of positive numbers, `names` a list of texts, `choice` a text or a flag, `optional` a positive
-            number or none, `count` a whole number from 0 on, `same_size` a positive integer or a list of it for each
-            layer, `by_layer` an object of objects by layer, or none.
+            `numbers` one of positive numbers, `amounts` one of such or 0, `names` a list of texts, `choice` a text or a
+            flag, `optional` a positive number or none, `count` a whole number from 0 on, `same_size` a positive integer
+            or a list of it for each layer, `by_layer` an object of objects by layer, or none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key; of files that have both it counts, as in transformers.
@@ -49,6 +49,7 @@ class Key:
         "layers",
         "sizes",
         "numbers",
+        "amounts",
         "same_size",
         "names",
         "choice",
@@ -172,6 +173,13 @@ def numbers(name: str, value: Any) -> list[float]:
     return [positive(f"each of {name}", item) for item in value]
 
 
+def amounts(name: str, value: Any) -> list[float]:
+    """Returns `value` if it is a list of numbers that are 0 or positive."""
+    if not isinstance(value, (list, tuple)):
+        raise CompileError(f"config.json: {name} must be a list of numbers from 0 on, got {value!r:.80}")
+    return [0.0 if type(item) in (int, float) and item == 0 else positive(f"each of {name}", item) for item in value]
+
+
 def same_size(name: str, value: Any) -> int:
     """Returns `value` if it is a size, or the one that a list of equal ones has."""
     if not isinstance(value, list):
@@ -226,6 +234,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "layers": layers,
     "sizes": sizes,
     "numbers": numbers,
+    "amounts": amounts,
     "same_size": same_size,
     "names": names,
     "choice": choice,

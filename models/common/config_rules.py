@@ -183,6 +183,13 @@ def window_of_every_other_layer(raw: Mapping[str, Any], layers: int) -> Windows:
     return windows_in(sliding, raw.get("sliding_window", 128))
 
 
+def window_between_full_layers(raw: Mapping[str, Any], layers: int) -> Windows:
+    """Layers that `layer_types` names have the window; where it is absent, all but the first and every fourth one."""
+    types = raw.get("layer_types")
+    sliding = [layer % 4 != 0 for layer in range(layers)] if types is None else sliding_layers(types, layers)
+    return windows_in(sliding, raw.get("sliding_window", 128))
+
+
 def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> Windows:
     """`use_sliding_window` turns the window on, in layers that `layer_types` or `max_window_layers` names."""
     types = raw.get("layer_types")

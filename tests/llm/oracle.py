@@ -14,13 +14,15 @@ transformers = pytest.importorskip("transformers", reason="the oracle needs tran
 def logit_bound(config) -> float:
     """Of float32 graphs, relative to the largest logit of the position: the formula of docs/numerics.md section 9."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    reductions = (config.hidden_size, config.intermediate_size, config.num_attention_heads * head_dim)
+    inner = getattr(config, "intermediate_size", None) or config.moe_intermediate_size
+    reductions = (config.hidden_size, inner, config.num_attention_heads * head_dim)
     return 64 * 2**-24 * (max(reductions) * config.num_hidden_layers) ** 0.5
 
 
 def random_model(shape: dict, family: str = "qwen3"):
     torch.manual_seed(5)
     fixed = {"max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "initializer_range": 0.05, "eos_token_id": None}
+    fixed["pad_token_id"] = None  # the default of some is beyond the vocabulary
     twin = TWINS.get(family)
     if twin is not None:
         fixed |= spelled_alike(family, shape)

@@ -174,6 +174,7 @@ NONE = {
     "position_embedding_type": "nope",
     "moe_latent_size": 0,
 }
+BY_KIND = ("laguna", "mellum", "olmo3")  # of layers, their RoPE
 
 
 def test_older_files_of_olmo3_scale_rope_where_there_is_no_window() -> None:
@@ -224,7 +225,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     if family == "nemotron_h":  # which counts its layers
         raw["layers_block_type"] = ["linear_attention", "full_attention"] * (raw["num_hidden_layers"] // 2)
         raw["layer_norm_epsilon"] = raw.get("rms_norm_eps", 1e-5)
-    if family in ("falcon_h1", "nemotron_h"):  # which refuse it, and the latter has no positions
+    if family in ("cwm", "falcon_h1", "hyperclovax", "nemotron_h"):  # which refuse it, and the last has no positions
         unread = ("attention_bias", *(("rope_parameters", "rope_scaling") if family == "nemotron_h" else ()))
         raw = {key: value for key, value in raw.items() if key not in unread}
     if family == "minicpm3":  # which changes the epsilon
@@ -233,12 +234,16 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         raw["mlp_bias"] = raw.get("attention_bias", False)
     if family == "exaone4" and changes.get("sliding_window", 1) is None:  # transformers divides by none
         raw["layer_types"] = ["full_attention"] * 2
-    if family in ("laguna", "olmo3"):  # RoPE by kind of layers alone
+    if family == "iquestcoder":  # which refuses it
+        raw.pop("use_sliding_window", None)
+    if family in BY_KIND:
         raw |= {"layer_types": [*LAYER_KINDS] * (raw["num_hidden_layers"] // 2)}
         scaled = raw.pop("rope_scaling", None) or raw.get("rope_parameters")
         if scaled:
             raw["rope_parameters"] = {kind: {**YARN, **POSITIONS} for kind in LAYER_KINDS}
-    if family in ("laguna", "olmo3", "exaone_moe") and raw.get("sliding_window", 1) is None:  # not in transformers
+    if (
+        family in ("cwm", "laguna", "olmo3", "exaone_moe") and raw.get("sliding_window", 1) is None
+    ):  # not in transformers
         del raw["sliding_window"]
     want = transformers.AutoConfig.for_model(family, **json.loads(json.dumps(raw)))
     got = read_config({"model_type": family, **raw})
@@ -250,8 +255,8 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     for ours, theirs in names.items():
         assert getattr(got, ours) == getattr(want, theirs), ours
     for flag, value in got.flags.items():
-        # Which is the intermediate size there; another form of `layers_block_type`.
-        if flag in ("block_ff_dim", "hybrid_override_pattern"):
+        # Which is the intermediate size there; another form of `layers_block_type`; there that of all layers.
+        if flag in ("block_ff_dim", "hybrid_override_pattern", "layer_rope_theta"):
             continue
         theirs = getattr(want, flag)
         assert value == (NONE.get(flag) if theirs is None else theirs), flag
@@ -259,7 +264,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     if family == "nemotron_h":  # no positions, and no window
         return
     rope = want.rope_parameters
-    if family in ("laguna", "olmo3"):
+    if family in BY_KIND:
         rope, local = (rope[kind] for kind in LAYER_KINDS)
         assert got.local_rope is not None
         assert (got.local_rope.theta, got.local_rope.scaling["rope_type"]) == (local["rope_theta"], local["rope_type"])
