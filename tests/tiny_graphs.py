@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from graph_maker import GraphMaker
 
 from tcim_lite import hmm
 
@@ -14,24 +15,18 @@ HIDDEN = HEADS * HEAD_DIM
 
 def add_graph(shape: tuple[int, ...] = (2, 3), dtype: str = "float16") -> hmm.Graph:
     """total = a + b. `image` and `length` are read by no op; they are there for their dtypes."""
-    values = [
-        hmm.Value("a", "input", dtype, shape),
-        hmm.Value("b", "input", dtype, shape),
-        hmm.Value("image", "input", "int8", (4,)),
-        hmm.Value("length", "input", "int32", (1,)),
-        hmm.Value("total", "intermediate", dtype, shape),
-    ]
-    return hmm.Graph("add", values, [hmm.Op("Add", [0, 1], [4])], inputs=[0, 1, 2, 3], outputs=[4])
+    made = GraphMaker("add", dtype)
+    a, b = (made.input(name, shape) for name in "ab")
+    made.input("image", (4,), "int8")
+    made.input("length", (1,), "int32")
+    return made.graph(made.op("Add", [a, b], "total", shape))
 
 
 def linear_graph(tokens: int, name: str = "linear") -> hmm.Graph:
     """y = x w, w [16, 8]."""
-    values = [
-        hmm.Value("x", "input", "float32", (1, tokens, 8)),
-        hmm.Value("w", "weight", "float32", (16, 8), "linear_f32", weight=0),
-        hmm.Value("y", "intermediate", "float32", (1, tokens, 16)),
-    ]
-    return hmm.Graph(name, values, [hmm.Op("Linear", [0, 1], [2])], inputs=[0], outputs=[2])
+    made = GraphMaker(name, "float32")
+    x, w = made.input("x", (1, tokens, 8)), made.weight("w", "float32", (16, 8), "linear_f32")
+    return made.graph(made.op("Linear", [x, w], "y", (1, tokens, 16)))
 
 
 def linear_weight() -> np.ndarray:
@@ -54,26 +49,11 @@ def sinks_graph(tokens: int) -> tuple[hmm.Graph, list[hmm.WeightData]]:
 
 def attention_graph(tokens: int, context: int = CONTEXT, window: int | None = None) -> hmm.Graph:
     """Attention of the input with itself over K and V caches; queries, keys and values are all the input."""
-    rows, heads = (1, tokens, HIDDEN), (1, tokens, HEADS, HEAD_DIM)
-    cache = (1, HEADS, context, HEAD_DIM)
-    values = [
-        hmm.Value("input_1", "input", "float16", rows),
-        hmm.Value("valid_length", "input", "int32", (1,)),
-        hmm.Value("current_length", "input", "int32", (1,)),
-        hmm.Value("model_layers_0_self_attn_kcache_input", "state", "float16", cache),
-        hmm.Value("model_layers_0_self_attn_vcache_input", "state", "float16", cache),
-        hmm.Value("heads", "intermediate", "float16", heads),
-        hmm.Value("keys", "intermediate", "float16", cache),
-        hmm.Value("values", "intermediate", "float16", cache),
-        hmm.Value("logits", "intermediate", "float16", rows),
-    ]
-    ops = [
-        hmm.Op("Reshape", [0], [5]),
-        hmm.Op("KVcache", [5, 3, 1, 2], [6]),
-        hmm.Op("KVcache", [5, 4, 1, 2], [7]),
-        hmm.Op("FlashAttention", [5, 6, 7, 1, 2], [8], {} if window is None else {"window": window}),
-    ]
-    return hmm.Graph(f"attention_{tokens}", values, ops, inputs=[0, 1, 2, 3, 4], outputs=[8], live_rows=2)
+    made, rows = GraphMaker(f"attention_{tokens}"), (1, tokens, HIDDEN)
+    x, lengths, caches = made.ports(rows, (1, HEADS, context, HEAD_DIM))
+    heads = made.op("Reshape", [x], "heads", (1, tokens, HEADS, HEAD_DIM))
+    attributes = {} if window is None else {"window": window}
+    return made.graph(made.attention(heads, lengths, caches, "logits", rows, **attributes), live_rows=lengths[1])
 
 
 def mask_graph(tokens: int, window: int | None = None) -> hmm.Graph:
@@ -170,28 +150,12 @@ def heads_graphs(tokens: int, heads: tuple[int, ...]) -> list[hmm.Graph]:
 
 def _heads_part(tokens: int, first: int, heads: int, all_heads: int) -> hmm.Graph:
     """The part of a device; gathered unless its heads are all there are."""
-    cache, width, hidden = (1, heads, CONTEXT, HEAD_DIM), heads * HEAD_DIM, all_heads * HEAD_DIM
+    made, width, hidden, start = GraphMaker("attention"), heads * HEAD_DIM, all_heads * HEAD_DIM, first * HEAD_DIM
     whole = heads == all_heads
-    values = [
-        hmm.Value("input_1", "input", "float16", (1, tokens, hidden)),
-        hmm.Value("valid_length", "input", "int32", (1,)),
-        hmm.Value("current_length", "input", "int32", (1,)),
-        hmm.Value("model_layers_0_self_attn_kcache_input", "state", "float16", cache),
-        hmm.Value("model_layers_0_self_attn_vcache_input", "state", "float16", cache),
-        hmm.Value("own", "intermediate", "float16", (1, tokens, width)),
-        hmm.Value("heads", "intermediate", "float16", (1, tokens, heads, HEAD_DIM)),
-        hmm.Value("keys", "intermediate", "float16", cache),
-        hmm.Value("values", "intermediate", "float16", cache),
-        hmm.Value("logits" if whole else "mixed", "intermediate", "float16", (1, tokens, width)),
-    ]
-    ops = [
-        hmm.Op("Slice", [0], [5], {"start": first * HEAD_DIM, "stop": first * HEAD_DIM + width}),
-        hmm.Op("Reshape", [5], [6]),
-        hmm.Op("KVcache", [6, 3, 1, 2], [7]),
-        hmm.Op("KVcache", [6, 4, 1, 2], [8]),
-        hmm.Op("FlashAttention", [6, 7, 8, 1, 2], [9]),
-    ]
+    x, lengths, caches = made.ports((1, tokens, hidden), (1, heads, CONTEXT, HEAD_DIM))
+    own = made.op("Slice", [x], "own", (1, tokens, width), start=start, stop=start + width)
+    own = made.op("Reshape", [own], "heads", (1, tokens, heads, HEAD_DIM))
+    mixed = made.attention(own, lengths, caches, "logits" if whole else "mixed", (1, tokens, width))
     if not whole:
-        values.append(hmm.Value("logits", "intermediate", "float16", (1, tokens, hidden)))
-        ops.append(hmm.Op("AllGather", [9], [10], {"offset": first * HEAD_DIM}))
-    return hmm.Graph("attention", values, ops, [0, 1, 2, 3, 4], [len(values) - 1], live_rows=2)
+        mixed = made.op("AllGather", [mixed], "logits", (1, tokens, hidden), offset=start)
+    return made.graph(mixed, live_rows=lengths[1])

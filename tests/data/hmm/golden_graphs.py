@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from tcim_lite.hmm import (
-    Graph,
-    Op,
-    Role,
-    Value,
-    WeightData,
-    packed_bytes,
-)
+from tcim_lite.hmm import Graph, Role, WeightData, packed_bytes
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from graph_maker import GraphMaker
 
 
 def pattern(nbytes: int, seed: int) -> np.ndarray:
@@ -23,37 +21,23 @@ def pattern(nbytes: int, seed: int) -> np.ndarray:
 
 def minimal_graph() -> Graph:
     """x + x."""
-    values = [Value("x", "input", "float32", [1, 1]), Value("y", "intermediate", "float32", [1, 1])]
-    return Graph("min", values, [Op("Add", [0, 0], [1])], [0], [1])
+    made = GraphMaker("min", "float32")
+    x = made.input("x", [1, 1])
+    return made.graph(made.op("Add", [x, x], "y", [1, 1]))
 
 
 def every_op_graph(tokens: int) -> Graph:
     """One tiny attention block and one MLP: every op, state inputs, live rows, every kind of attribute."""
     hidden, heads, kv_heads, head_dim, context, inner = 64, 4, 2, 16, 32, 64
     qkv = (heads + 2 * kv_heads) * head_dim
-    values: list[Value] = []
-    ops: list[Op] = []
-
-    def value(
-        name: str, kind: str, dtype: str, shape: list[int], format: str = "dense", weight: int | None = None
-    ) -> int:
-        values.append(Value(name, kind, dtype, shape, format, weight))
-        return len(values) - 1
+    made, cache_shape = GraphMaker("every_op"), [1, kv_heads, context, head_dim]
 
     def op(kind: str, inputs: list[int], shape: list[int], **attributes: int | float | str) -> int:
-        output = value(f"{kind}_{len(ops)}", "intermediate", "float16", shape)
-        ops.append(Op(kind, inputs, [output], attributes))
-        return output
+        return made.op(kind, inputs, f"{kind}_{len(made.ops)}", shape, **attributes)
 
-    x = value("input_1", "input", "float16", [1, tokens, hidden])
-    valid = value("valid_length", "input", "int32", [1])
-    current = value("current_length", "input", "int32", [1])
-    cache_shape = [1, kv_heads, context, head_dim]
-    k_cache = value("model_layers_0_self_attn_kcache_input", "state", "float16", cache_shape)
-    v_cache = value("model_layers_0_self_attn_vcache_input", "state", "float16", cache_shape)
+    x, (valid, current), (k_cache, v_cache) = made.ports([1, tokens, hidden], cache_shape)
     norm, qkv_weight, cos, sin, gate_up, down, bias, head = (
-        value(name, "weight", dtype, list(shape), format, index)
-        for index, (name, dtype, format, shape) in enumerate(WEIGHTS)
+        made.weight(name, dtype, shape, format) for name, dtype, format, shape in WEIGHTS
     )
 
     normed = op("RMSNorm", [x, norm], [1, tokens, hidden], epsilon=1e-6)
@@ -75,46 +59,26 @@ def every_op_graph(tokens: int) -> Graph:
     total = op("Add", [residual, projected], [1, tokens, hidden])
     last = op("BatchGather", [total, current], [1, 1, hidden])
     logits = op("Linear", [last, head], [1, 1, 20])
-    return Graph("every_op", values, ops, [x, valid, current, k_cache, v_cache], [logits], live_rows=current)
+    return made.graph(logits, live_rows=current)
 
 
 def part_graph(rank: int) -> Graph:
     """One of two devices: attention over two KV heads or one, then 16 or 4 of 20 outputs; both are gathered."""
     tokens, heads, first, outputs = 4, (2, 1)[rank], (0, 2)[rank], (16, 4)[rank]
     head_dim, context, width = 16, 32, 48
-    cache = [1, heads, context, head_dim]
-    rows, mine = [1, tokens, width], [1, tokens, heads * head_dim]
-    values = [
-        Value("input_1", "input", "float16", rows),
-        Value("valid_length", "input", "int32", [1]),
-        Value("current_length", "input", "int32", [1]),
-        Value("model_layers_0_self_attn_kcache_input", "state", "float16", cache),
-        Value("model_layers_0_self_attn_vcache_input", "state", "float16", cache),
-        Value("norm", "weight", "float32", [width], weight=0),
-        Value("head", "weight", "float16", [outputs, width], "linear_f16", weight=1 + rank),
-        Value("normed", "intermediate", "float16", rows),
-        Value("mine", "intermediate", "float16", mine),
-        Value("heads", "intermediate", "float16", [1, tokens, heads, head_dim]),
-        Value("keys", "intermediate", "float16", cache),
-        Value("values", "intermediate", "float16", cache),
-        Value("mixed", "intermediate", "float16", mine),
-        Value("all_mixed", "intermediate", "float16", rows),
-        Value("part", "intermediate", "float16", [1, tokens, outputs]),
-        Value("logits", "intermediate", "float16", [1, tokens, 20]),
-    ]
-    start = first * head_dim
-    ops = [
-        Op("RMSNorm", [0, 5], [7], {"epsilon": 1e-6}),
-        Op("Slice", [7], [8], {"start": start, "stop": start + heads * head_dim}),
-        Op("Reshape", [8], [9]),
-        Op("KVcache", [9, 3, 1, 2], [10]),
-        Op("KVcache", [9, 4, 1, 2], [11]),
-        Op("FlashAttention", [9, 10, 11, 1, 2], [12]),
-        Op("AllGather", [12], [13], {"offset": start}),
-        Op("Linear", [13, 6], [14]),
-        Op("AllGather", [14], [15], {"offset": 16 * rank}),
-    ]
-    return Graph(f"device_{rank}", values, ops, [0, 1, 2, 3, 4], [15], live_rows=2)
+    rows, mine, start = [1, tokens, width], [1, tokens, heads * head_dim], first * head_dim
+    made = GraphMaker(f"device_{rank}")
+    x, lengths, caches = made.ports(rows, [1, heads, context, head_dim])
+    norm = made.weight("norm", "float32", [width])
+    head = made.weight("head", "float16", [outputs, width], "linear_f16", at=1 + rank)
+    normed = made.op("RMSNorm", [x, norm], "normed", rows, epsilon=1e-6)
+    part = made.op("Slice", [normed], "mine", mine, start=start, stop=start + heads * head_dim)
+    part = made.op("Reshape", [part], "heads", [1, tokens, heads, head_dim])
+    mixed = made.attention(part, lengths, caches, "mixed", mine)
+    mixed = made.op("AllGather", [mixed], "all_mixed", rows, offset=start)
+    part = made.op("Linear", [mixed, head], "part", [1, tokens, outputs])
+    logits = made.op("AllGather", [part], "logits", [1, tokens, 20], offset=16 * rank)
+    return made.graph(logits, live_rows=lengths[1])
 
 
 def with_ports(graph: Graph) -> Graph:
@@ -137,44 +101,24 @@ def with_ports(graph: Graph) -> Graph:
 def ports_graph() -> Graph:
     """Attention of the rows with themselves, without a weight: one device's share of what `part_graph` does."""
     heads, head_dim, context = 2, 16, 32
-    rows, cache = [1, 4, heads * head_dim], [1, heads, context, head_dim]
-    values = [
-        Value("input_1", "input", "float16", rows),
-        Value("valid_length", "input", "int32", [1]),
-        Value("current_length", "input", "int32", [1]),
-        Value("model_layers_0_self_attn_kcache_input", "state", "float16", cache),
-        Value("model_layers_0_self_attn_vcache_input", "state", "float16", cache),
-        Value("heads", "intermediate", "float16", [1, 4, heads, head_dim]),
-        Value("keys", "intermediate", "float16", cache),
-        Value("values", "intermediate", "float16", cache),
-        Value("mixed", "intermediate", "float16", rows),
-    ]
-    ops = [
-        Op("Reshape", [0], [5]),
-        Op("KVcache", [5, 3, 1, 2], [6]),
-        Op("KVcache", [5, 4, 1, 2], [7]),
-        Op("FlashAttention", [5, 6, 7, 1, 2], [8]),
-    ]
-    return with_ports(Graph("ports", values, ops, [0, 1, 2, 3, 4], [8], live_rows=2))
+    rows, made = [1, 4, heads * head_dim], GraphMaker("ports")
+    x, lengths, caches = made.ports(rows, [1, heads, context, head_dim])
+    heads_of_x = made.op("Reshape", [x], "heads", [1, 4, heads, head_dim])
+    return with_ports(made.graph(made.attention(heads_of_x, lengths, caches, "mixed", rows), live_rows=lengths[1]))
 
 
 def mul_graph() -> Graph:
     """(a + b) * a."""
-    rows = [1, 4, 20]
-    values = [Value(name, "input", "float16", rows) for name in ("a", "b")]
-    values += [Value(name, "intermediate", "float16", rows) for name in ("sum", "product")]
-    return Graph("mul", values, [Op("Add", [0, 1], [2]), Op("Mul", [2, 0], [3])], [0, 1], [3])
+    made, rows = GraphMaker("mul"), [1, 4, 20]
+    a, b = (made.input(name, rows) for name in "ab")
+    return made.graph(made.op("Mul", [made.op("Add", [a, b], "sum", rows), a], "product", rows))
 
 
 def hidden_exponent_graph() -> Graph:
     """Linear in its second version."""
-    values = [
-        Value("x", "input", "float16", [1, 4, 64]),
-        Value("weight", "weight", "uint8", [20, 64], "linear_w8", weight=0),
-        Value("y", "intermediate", "float16", [1, 4, 20]),
-    ]
-    ops = [Op("Linear", [0, 1], [2], {"activations": "hidden_exponent"})]
-    return Graph("hidden_exponent", values, ops, [0], [2])
+    made = GraphMaker("hidden_exponent")
+    x, weight = made.input("x", [1, 4, 64]), made.weight("weight", "uint8", [20, 64], "linear_w8")
+    return made.graph(made.op("Linear", [x, weight], "y", [1, 4, 20], activations="hidden_exponent"))
 
 
 # name, dtype, format, shape
