@@ -1,4 +1,7 @@
-"""Blocks that layers are made of: which weights each has, and its lowering to graph ops."""
+"""Blocks that layers are made of.
+
+Each is a record whose `weights` yields its weights in the order of use, and whose `lower` adds it to a graph.
+"""
 
 from typing import TypeAlias
 

@@ -91,7 +91,6 @@ class Attention:
         return (1, self.kv_heads or kv_heads, context, self.head_dim or config.head_dim)
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         hidden, head_dim = config.hidden_size, self.head_dim or config.head_dim
         heads, kv_heads = self.heads or config.num_heads, self.kv_heads or config.num_kv_heads
         if heads // kv_heads > MAX_SHARING:

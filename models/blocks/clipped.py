@@ -31,7 +31,6 @@ class ClippedLinear:
     clipped: bool
 
     def weights(self) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         yield Weight(self.role, (self.outputs,), self.inputs)
         if self.clipped:
             for which in _BOUNDS:

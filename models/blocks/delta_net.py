@@ -55,7 +55,6 @@ class DeltaNet:
         return (1, self.channels, self.taps), (1, self.heads, self.keys, self.values)
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         hidden, wide = config.hidden_size, self.heads * self.values
         yield Weight(roles.ATTENTION_NORM, (hidden,))
         shared = self.heads // self.key_heads

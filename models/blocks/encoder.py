@@ -99,7 +99,6 @@ class EncoderAttention:
         return self.hidden // self.heads
 
     def weights(self) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         yield from self.norm.weights(self.hidden, roles.ATTENTION_NORM, roles.ATTENTION_NORM_BIAS)
         if self.turned:
             rows = (self.hidden, self.hidden, self.hidden)
@@ -208,7 +207,6 @@ class EncoderMlp:
         return -(-self.inner // GROUP) * GROUP
 
     def weights(self) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         rows = (self.inner,) if self.function else (self.inner, self.inner)
         yield from self.norm.weights(self.hidden, roles.MLP_NORM, roles.MLP_NORM_BIAS)
         yield Weight(roles.UP, rows, self.hidden, multiple=GROUP, scale=self.steepness)

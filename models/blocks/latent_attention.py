@@ -58,7 +58,6 @@ class LatentAttention:
         return (1, 1, context, self.latent + config.head_dim)
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         hidden, heads, turns = config.hidden_size, config.num_heads, config.head_dim
         if heads > MAX_SHARING:
             raise CompileError(f"config.json: {heads} heads are not supported, expected at most {MAX_SHARING}")

@@ -86,7 +86,6 @@ class Mamba2:
         return replace(self, groups=len(shard.even(self.groups)), heads=len(shard.even(self.heads)))
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         hidden = config.hidden_size
         if not self.beside:
             yield Weight(roles.ATTENTION_NORM, (hidden,))

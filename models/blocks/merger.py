@@ -41,7 +41,6 @@ class Merger:
     mean: bool = False
 
     def weights(self) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         norm, norm_bias, up, up_bias, down, down_bias = self.roles
         wide = self.hidden * self.tokens
         yield from self.norm.weights(wide if self.norm_behind else self.hidden, norm, norm_bias)

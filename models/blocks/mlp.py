@@ -48,7 +48,6 @@ class Mlp:
     out_scale: float = 1.0
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         hidden, inner = config.hidden_size, self.inner or config.intermediate_size
         yield from norm_weights(config, roles.MLP_NORM if self.in_norm else None)
         if self.alone is None:

@@ -28,7 +28,6 @@ class MlpAndExperts:
     gelu: Gelu
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         hidden, inner, experts = config.hidden_size, config.intermediate_size, config.experts
         assert experts is not None
         yield Weight(roles.MLP_NORM, (hidden,))

@@ -59,7 +59,6 @@ class Moe:
         return self.order in ("sigmoid", "softmax") and self.choice_bias
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         hidden, experts = config.hidden_size, config.experts
         assert experts is not None
         yield from norm_weights(config, roles.MLP_NORM if self.in_norm else None)

@@ -42,7 +42,6 @@ class PatchLayer:
         return -(-self.inner // GROUP) * GROUP
 
     def weights(self) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         rows = self.heads * self.head_dim
         yield Weight(roles.ATTENTION_NORM, (self.hidden,))
         if self.clipped:

@@ -17,7 +17,6 @@ class PerLayerInput:
     """Gate, GELU, product with this layer's inputs, projection, norm, residual add."""
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         yield Weight(roles.LAYER_INPUT_GATE, (config.layer_inputs,), config.hidden_size)
         yield Weight(roles.LAYER_INPUT_OUT, (config.hidden_size,), config.layer_inputs)
         yield Weight(roles.LAYER_INPUT_NORM, (config.hidden_size,))

@@ -43,7 +43,6 @@ class ShortConv:
         return replace(self, channels=len(shard.even(self.channels)))
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         hidden, three = config.hidden_size, (self.channels,) * 3
         yield Weight(roles.ATTENTION_NORM, (hidden,))
         yield Weight(roles.CONV_IN, (3 * self.channels,), hidden, sections=three)

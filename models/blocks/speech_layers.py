@@ -115,7 +115,6 @@ class PlainMlp:
     inner: int
 
     def weights(self) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         yield from norm_weights(self.roles.norm, self.hidden)
         yield from linear_weights(self.roles.up, self.inner, self.hidden)
         yield from linear_weights(self.roles.down, self.hidden, self.inner)
@@ -136,7 +135,6 @@ class EncoderLayer:
     mlp: PlainMlp
 
     def weights(self) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
         yield from self.attention.weights()
         yield from self.mlp.weights()
 

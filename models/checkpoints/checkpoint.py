@@ -47,19 +47,15 @@ class TensorStore(Protocol):
 
     def names(self) -> list[str]:
         """Returns the names of all tensors."""
-        ...
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""
-        ...
 
     def check(self, name: str, shape: Sequence[int]) -> None:
         """Raises CheckpointError unless the tensor exists, is a float and has `shape`."""
-        ...
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
         """Returns rows start..stop of a tensor; CheckpointError if it is missing or holds NaN or infinity."""
-        ...
 
 
 class PartStore(TensorStore, Protocol):
@@ -67,11 +63,9 @@ class PartStore(TensorStore, Protocol):
 
     def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
         """Raises CheckpointError unless the tensor exists, has one of `dtypes` and `shape`."""
-        ...
 
     def part(self, name: str, index: tuple[int | slice, ...]) -> NDArray[Any]:
         """Returns a part of a tensor as it is stored; one that stands for floats as fp32."""
-        ...
 
 
 class CodeStore(TensorStore, Protocol):
@@ -79,15 +73,12 @@ class CodeStore(TensorStore, Protocol):
 
     def has_codes(self, name: str) -> bool:
         """Whether a tensor is stored as codes."""
-        ...
 
     def check_codes(self, name: str) -> None:
         """Raises CheckpointError where our 4-bit format cannot hold the codes of a tensor."""
-        ...
 
     def codes(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
         """Returns rows of a tensor: codes [stop - start, K] in -8..7 and scales [stop - start, K / 64]."""
-        ...
 
 
 class Checkpoint:

@@ -106,12 +106,10 @@ class FourBitCheckpoint:
         return self._stem(name) is not None or name in self._inner
 
     def names(self) -> list[str]:
-        """Returns the names of all tensors."""
         own = {f"{stem}.{part}" for stem in self._packed for part in _PARTS}
         return [f"{stem}.weight" for stem in self._packed] + [name for name in self._inner.names() if name not in own]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor."""
         if (stem := self._stem(name)) is None:
             return self._inner.shape(name)
         first, second = self._inner.shape(f"{stem}.qweight")
@@ -135,11 +133,6 @@ class FourBitCheckpoint:
                 raise CheckpointError(f"tensor '{stem}.g_idx' names groups {used.min()} to {used.max()} of {groups}")
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """Returns rows start..stop of a tensor in fp32.
-
-        Raises:
-            CheckpointError: The tensor is missing or holds NaN or infinity.
-        """
         if (stem := self._stem(name)) is None:
             return self._inner.read(name, start, stop)
         outputs, inputs = self.shape(name)
@@ -150,11 +143,9 @@ class FourBitCheckpoint:
         return np.ascontiguousarray(((codes - zeros[group_of]) * scales[group_of]).T, np.float32)
 
     def has_codes(self, name: str) -> bool:
-        """Whether a tensor is stored as codes."""
         return self._stem(name) is not None
 
     def check_codes(self, name: str) -> None:
-        """Raises CheckpointError where our 4-bit format cannot hold the codes of a tensor."""
         stem = self._stem(name)
         assert stem is not None
         outputs, inputs = self.shape(name)

@@ -45,7 +45,6 @@ class LanguageTensors(Checkpoint):
         return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *VISION, *STRIPS, _BARE))
 
     def names(self) -> list[str]:
-        """Returns the names of all tensors."""
         towers = (*VISION, *PROJECTORS, *STRIPS, *_OTHER_TOWERS, *_SOUND)
         names = [name for name in super().names() if not name.startswith(towers)]
         if not self._prefix:

@@ -98,7 +98,6 @@ class PackedExperts:
         return names
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor."""
         place = self._place(name)
         if place is None:
             return self._checkpoint.shape(name)
@@ -132,11 +131,6 @@ class PackedExperts:
         return self._checkpoint.check(f"{place.packed}_scales", scales, ("U8",))
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """Returns rows start..stop of a tensor in fp32.
-
-        Raises:
-            CheckpointError: The tensor is missing or holds NaN or infinity.
-        """
         place = self._place(name)
         if place is None:
             return self._checkpoint.read(name, start, stop)

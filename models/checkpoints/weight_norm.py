@@ -28,16 +28,13 @@ class NormedTensors:
         return name in self._store or self._parted(name)
 
     def names(self) -> list[str]:
-        """Returns the names of all tensors."""
         found = (name for name in self._store.names() if not name.endswith(_LENGTHS))
         return [name.removesuffix(_ROWS) + _PLAIN if name.endswith(_ROWS) else name for name in found]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor."""
         return self._store.shape(_parts(name)[1] if self._parted(name) else name)
 
     def check(self, name: str, shape: Sequence[int]) -> None:
-        """As `Checkpoint.check`."""
         if not self._parted(name):
             return self._store.check(name, shape)
         lengths, rows = _parts(name)
@@ -45,7 +42,6 @@ class NormedTensors:
         self._store.check(rows, shape)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """As `Checkpoint.read`."""
         if not self._parted(name):
             return self._store.read(name, start, stop)
         lengths, rows = (self._store.read(part, start, stop).astype(np.float64) for part in _parts(name))

@@ -109,11 +109,11 @@ def _object(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value
 
 
-def audio_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the object in which a file has the keys of its encoder of sounds."""
-    section = raw.get("audio_config")
+def object_in(raw: Mapping[str, Any], name: str, where: str = "config.json") -> Mapping[str, Any]:
+    """Returns the object that a file has under a name."""
+    section = raw.get(name)
     if not isinstance(section, Mapping):
-        raise CompileError(f"config.json: audio_config must be an object, got {section!r:.80}")
+        raise CompileError(f"{where}: {name} must be an object, got {section!r:.80}")
     return section
 
 

@@ -214,3 +214,10 @@ def _llama3(head_dim: int, theta: float, scaling: Mapping[str, Any], original: i
     smoothed = (_F32(1) - smooth) * scaled / _F32(factor) + smooth * scaled
     medium = (wavelength >= _F32(original / high)) & (wavelength <= _F32(original / low))
     return np.where(medium, smoothed, scaled)
+
+
+def sinusoids(positions: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+    """Sines, then cosines, of frequencies that fall from 1 to 1 / 10000, as Whisper has them: [positions, width]."""
+    half = width // 2
+    angles = positions[:, None] * np.exp(-np.log(10000.0) / max(half - 1, 1) * np.arange(half))
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1)

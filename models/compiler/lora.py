@@ -137,11 +137,9 @@ class LoraFiles:
 
     @property
     def elements(self) -> int:
-        """As `Part.elements`."""
         return 0
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        """As `Part.write`."""
         first, second = (folder / f"{self.model}_{self.adapter}_{stage}_lora_input" for stage in ("prefill", "decode"))
         first.mkdir()
         second.mkdir()

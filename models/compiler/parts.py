@@ -41,11 +41,9 @@ class LanguageGraphs:
 
     @property
     def elements(self) -> int:
-        """As `Part.elements`."""
         return _elements(self.model.weights)
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        """As `Part.write`."""
         entries, sibling = write_weights(folder, self.model, workers, bar)
         write_graphs(folder, self.model, entries, sibling)
 
@@ -76,11 +74,9 @@ class OtherGraphs:
 
     @property
     def elements(self) -> int:
-        """As `Part.elements`."""
         return _elements(self.weights)
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        """As `Part.write`."""
         path, constants = folder / f"{self.stem}.hmw", self.constants()
         entries, sibling = write_encoder_weights(
             path, self.weights, constants, self.tensors, self.dtype, workers, bar, self.what
@@ -126,11 +122,9 @@ class Table:
 
     @property
     def elements(self) -> int:
-        """As `Part.elements`."""
         return math.prod(self.spec.shape)
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        """As `Part.write`."""
         path = folder / self.path
         write_embedding(path, self.spec, self.tensors, self.dtype, bar, self.scale, listed=self.listed, bare=self.bare)
 
@@ -153,11 +147,9 @@ class LinearFile:
 
     @property
     def elements(self) -> int:
-        """As `Part.elements`."""
         return math.prod(self.weight.shape)
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        """As `Part.write`."""
         write_linear(folder / self.path, self.weight, self.bias, self.tensors, bar)
 
 
@@ -169,7 +161,6 @@ class LayerTable:
     elements: int = 0
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        """As `Part.write`."""
         write_layer_table(folder / LAYER_TABLE, self.model, bar)
 
 
@@ -182,7 +173,6 @@ class OtherNames:
     elements: int = 0
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        """As `Part.write`."""
         for suffix in EMBEDDING_SUFFIXES:
             path = folder / self.source.with_suffix(suffix)
             for other in self.others:
@@ -202,7 +192,6 @@ class SecondName:
     elements: int = 0
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        """As `Part.write`."""
         link_or_copy(folder / self.path, folder / self.other)
 
 
@@ -220,7 +209,6 @@ class Beside:
     elements: int = 0
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        """As `Part.write`."""
         (folder / self.path).write_bytes(self.content())
 
 

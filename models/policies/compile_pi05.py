@@ -21,6 +21,7 @@ from ..compiler.vision import tower_profile
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from ..model_config import ModelConfig
+from ..weights.spec import tensors_in
 from .action_networks import action_tensors, linear_network, shapes, time_network
 from .pi05 import MODEL_TYPE, TITLE, Policy, read_policy
 from .siglip import Siglip
@@ -65,7 +66,7 @@ def _contents(options: CompileOptions) -> Contents:
         for name, shape in around.items():
             store.check(policy.name(name), shape)
         placed = [*gemma.weights, *expert.weights, *specs, siglip.places, embedding_spec(gemma.config)]
-        names = {tensor for spec in placed for tensor in spec.tensors}
+        names = tensors_in(placed)
         warn_unused(store.names(), names | {policy.name(name) for name in around}, policy.unread)
     message = {"model_type": MODEL_TYPE, "quant": profile.quant}
     parts: list[Part] = [

@@ -72,7 +72,6 @@ class Siglip(KeyValues):
         return specs + specs_of(ends, self.tensors, profile, None)
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
-        """As `Encoder.constants`."""
         spec = self.places
         rows, hidden = spec.shape
         table = self.source.matrix(spec.tensors[0], (rows, hidden)).read(0, rows)

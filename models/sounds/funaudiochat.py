@@ -18,9 +18,10 @@ from tcim_lite.hmm import Graph, Role, WeightEntry
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import WhisperKeys, linear, linear_weights, norm, norm_weights
 from ..common.config_keys import Key, Only, read_keys
-from ..common.config_rules import audio_config
+from ..common.config_rules import object_in
 from ..common.errors import CompileError
 from ..common.profiles import Profile
+from ..common.rope import sinusoids
 from ..family import plain
 from ..graphs.speech_builder import HALVED, SpeechBuilder
 from ..graphs.values import Ref
@@ -31,7 +32,6 @@ from .tensors import encoder_tensors, pair_tensors, sound_convs, table_spec
 _HERE, _GROUPS = "continuous_audio_tower", "audio_tower"
 _WHAT = "the encoder of sounds of Fun-Audio-Chat"
 _POSITIONS = "encoder.positions"  # a constant, [rows of a chunk, hidden]
-_LONGEST = 10000.0
 _PAIR = 2
 
 # Defaults are those of the published class.
@@ -72,11 +72,6 @@ class ChatSound(WhisperKeys):
         return self.rows // _PAIR
 
     def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
-        """Returns all weights in the order of the package.
-
-        Raises:
-            CompileError: A quantised weight whose inputs are not a multiple of 64.
-        """
         hidden, width = self["d_model"], self["output_dim"]
         tensors = {
             **encoder_tensors(_HERE, "ln_post"),
@@ -95,10 +90,7 @@ class ChatSound(WhisperKeys):
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
         """What the graph needs beside the weights, by name: sines, then cosines, of each row of a chunk."""
-        half = self["d_model"] // 2
-        waves = np.exp(-np.log(_LONGEST) / (half - 1) * np.arange(half))
-        angles = np.arange(self["n_window"])[:, None] * waves
-        return {_POSITIONS: np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(dtype)}
+        return {_POSITIONS: sinusoids(np.arange(self["n_window"]), self["d_model"]).astype(dtype)}
 
     def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
         """Features of chunks, [chunks, mel, frames], and what of them is sound -> rows of a prompt."""
@@ -156,17 +148,11 @@ class CodeGroup:
         return table_spec(roles.TOKENS, f"{_GROUPS}.embed_tokens.weight", (self.codes, self.width))
 
     def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
-        """Returns all weights in the order of the package.
-
-        Raises:
-            CompileError: A quantised weight whose inputs are not a multiple of 64.
-        """
         tensors = {roles.PROJECTOR[0].weight: plain(f"{_GROUPS}.output_matching.weight")}
         matching = list(linear_weights(roles.PROJECTOR[0], self.width, self.width, bias=False))
         return [self.table, *specs_of(matching, tensors, profile, None)]
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
-        """There are none."""
         return {}
 
     def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
@@ -195,7 +181,7 @@ def read_chat_sound(raw: Mapping[str, Any], frames: int, width: int) -> tuple[Ch
     Raises:
         CompileError: A value that is missing, malformed or not supported, or sizes that do not fit together.
     """
-    section = audio_config(raw)
+    section = object_in(raw, "audio_config")
     values = read_keys(_KEYS, section, _WHAT)
     hidden, heads, group = values["d_model"], values["encoder_attention_heads"], values["group_size"]
     if hidden % heads:

@@ -16,9 +16,10 @@ from ..blocks.conformer import ConformerLayer
 from ..blocks.specs import specs_of
 from ..blocks.weights import Weight
 from ..common.config_keys import Key, KeyValues, Only, read_keys
-from ..common.config_rules import audio_config
+from ..common.config_rules import object_in
 from ..common.errors import CompileError
 from ..common.profiles import Profile
+from ..common.rope import sinusoids
 from ..family import plain
 from ..graphs.speech_builder import HALVED, SpeechBuilder
 from ..graphs.values import Ref
@@ -34,7 +35,6 @@ _TITLE = "the encoder of sounds of Gemma 4"
 _TOWER = "model.audio_tower"
 _SUBSAMPLE, _LAYER = f"{_TOWER}.subsample_conv_projection", f"{_TOWER}.layers.{{layer}}"
 _BINS = 128
-_LONGEST = 10000.0
 _FLOAT16_MOST = 65504.0  # a larger bound does nothing here
 _CONVS = CONVS[:2]
 _NORMS = tuple(pair("encoder", f"conv{number}.norm", "norm").weight for number in (1, 2))
@@ -75,7 +75,6 @@ class GemmaSound(KeyValues):
 
     @property
     def file_end(self) -> str:
-        """What the name of the graph's file ends in."""
         return "audio"
 
     @property
@@ -106,11 +105,6 @@ class GemmaSound(KeyValues):
         )
 
     def specs(self, profile: Profile, names: Collection[str]) -> list[LinearSpec | VectorSpec]:
-        """Returns all weights in the order of the package.
-
-        Raises:
-            CompileError: A quantised weight whose inputs are not a multiple of 64.
-        """
         hidden, channels = self["hidden_size"], self["subsampling_conv_channels"]
         tensors = {
             **{norm: plain(f"{_SUBSAMPLE}.layer{at}.norm.weight") for at, norm in enumerate(_NORMS)},
@@ -138,20 +132,18 @@ class GemmaSound(KeyValues):
         return specs + specs_of(ends, tensors, profile, None)
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
-        """What the graph needs beside the weights, by name."""
-        layer, hidden = self.layer, self["hidden_size"]
+        layer = self.layer
         first = np.arange(layer.blocks)[:, None] * layer.block
         # Places beyond either end are hidden by the mask; any row will do there.
         rows = first + np.arange(layer.block)
         seen = first + np.arange(layer.seen) - self.before
-        waves = np.exp(-np.log(_LONGEST) / max(hidden // 2 - 1, 1) * np.arange(hidden // 2))
-        angles = np.arange(layer.seen // 2, -1, -1)[:, None] * waves
+        before = np.arange(layer.seen // 2, -1, -1)
         places = {conformer.ROWS: rows, conformer.SEEN: seen}
         last = self.rows - 1
         return {
             **{name: np.clip(numbers, 0, last).reshape(-1).astype(np.int32) for name, numbers in places.items()},
-            conformer.POSITION_ROWS: np.arange(len(angles), dtype=np.int32),
-            conformer.POSITIONS: np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(dtype),
+            conformer.POSITION_ROWS: np.arange(len(before), dtype=np.int32),
+            conformer.POSITIONS: sinusoids(before, self["hidden_size"]).astype(dtype),
             conformer.NOTHING: np.zeros((1, 1, 1, 1), dtype),
             conformer.CAP: np.full(1, self["attention_logit_cap"], dtype),
             ones(self["output_proj_dims"]): np.ones(self["output_proj_dims"], np.float32),
@@ -196,17 +188,10 @@ class GemmaSound(KeyValues):
 
 
 def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GemmaSound | None:
-    """Reads the `audio_config` of a parsed `config.json`, of a language model with hidden states of `width`.
-
-    Returns:
-        None where there is none.
-
-    Raises:
-        CompileError: A value that is malformed or not supported, or sizes that do not fit together.
-    """
+    """As `SoundEncoder.read`."""
     if raw.get("audio_config") is None:
         return None
-    values, frames = read_keys(_KEYS, audio_config(raw), _TITLE), frames or FRAMES_OF_30_S
+    values, frames = read_keys(_KEYS, object_in(raw, "audio_config"), _TITLE), frames or FRAMES_OF_30_S
     hidden, heads, channels = values["hidden_size"], values["num_attention_heads"], values["subsampling_conv_channels"]
     if hidden % heads or hidden % 2:
         raise CompileError(f"audio_config: hidden_size={hidden} must be even, and a multiple of {heads} heads")

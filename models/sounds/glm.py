@@ -14,7 +14,7 @@ from tcim_lite.hmm import Graph, WeightEntry
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
 from ..common.config_keys import Key, KeyValues, Only, read_keys
-from ..common.config_rules import audio_config, read_rope, read_rotary_dim
+from ..common.config_rules import object_in, read_rope, read_rotary_dim
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..graphs.speech_builder import HALVED, SpeechBuilder
@@ -59,7 +59,6 @@ class GlmSound(KeyValues):
 
     @property
     def file_end(self) -> str:
-        """What the name of the graph's file ends in."""
         return "encode"
 
     @property
@@ -78,15 +77,7 @@ class GlmSound(KeyValues):
         return encoder_layer(self["hidden_size"], self["num_attention_heads"], self["intermediate_size"])
 
     def specs(self, profile: Profile, names: Collection[str]) -> list[LinearSpec | VectorSpec]:
-        """Returns all weights in the order of the package.
-
-        Args:
-            profile: Their formats.
-            names: Of the tensors of the checkpoint, which may begin with `model.`.
-
-        Raises:
-            CompileError: A quantised weight whose inputs are not a multiple of 64.
-        """
+        """As `Sound.specs`; names of tensors may begin with `model.`."""
         outer = "model." if any(name.startswith("model.audio_tower.") for name in names) else ""
         here, projector = f"{outer}audio_tower", f"{outer}multi_modal_projector.linear_"
         hidden, inner = self["hidden_size"], self["intermediate_size"]
@@ -108,7 +99,6 @@ class GlmSound(KeyValues):
         return specs + specs_of(ends, tensors, profile, None)
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
-        """What the graph needs beside the weights, by name."""
         waves = self.theta ** -(np.arange(0, self.rotary, 2) / self.rotary)
         angles = np.arange(self.rows)[:, None] * waves
         return {
@@ -139,17 +129,10 @@ class GlmSound(KeyValues):
 
 
 def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> GlmSound | None:
-    """Reads the `audio_config` of a parsed `config.json`, of a language model with hidden states of `width`.
-
-    Returns:
-        None where there is none.
-
-    Raises:
-        CompileError: A value that is malformed or not supported, or sizes that do not fit together.
-    """
+    """As `SoundEncoder.read`."""
     if raw.get("audio_config") is None:
         return None
-    section = audio_config(raw)
+    section = object_in(raw, "audio_config")
     values, frames = read_keys(_KEYS, section, _TITLE), frames or FRAMES_OF_30_S
     read_keys((Only("projector_hidden_act", "gelu"),), raw, _TITLE)
     hidden, heads, inner = values["hidden_size"], values["num_attention_heads"], values["intermediate_size"]

@@ -36,7 +36,15 @@ class Sound(Encoder, Protocol):
         """What the name of the graph's file ends in."""
 
     def specs(self, profile: Profile, names: Collection[str]) -> list[LinearSpec | VectorSpec]:
-        """Returns all weights in the order of the package; `names` are those of the checkpoint's tensors."""
+        """Returns all weights in the order of the package.
+
+        Args:
+            profile: Their formats.
+            names: Of the checkpoint's tensors.
+
+        Raises:
+            CompileError: A quantised weight whose inputs are not a multiple of 64.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +53,8 @@ class SoundEncoder:
 
     Attributes:
         read: Reads its sizes from a parsed `config.json`, the frames that a user asks for and the width of the language
-            model's hidden states; None where the file has no encoder.
+            model's hidden states; None where the file has no encoder. Raises CompileError for a value that is
+            malformed or not supported, or sizes that do not fit together.
         framed: Its graph takes sounds of so many frames, as the user says.
     """
 

@@ -13,7 +13,7 @@ from tcim_lite.hmm import Graph, Role, WeightEntry
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import WhisperKeys, linear, linear_weights, norm, norm_weights
 from ..common.config_keys import Key, Only, read_keys
-from ..common.config_rules import audio_config
+from ..common.config_rules import object_in
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..graphs.speech_builder import HALVED, SpeechBuilder
@@ -45,11 +45,6 @@ class SoundOfOmni(WhisperKeys):
     width: int
 
     def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
-        """Returns all weights in the order of the package.
-
-        Raises:
-            CompileError: A quantised weight whose inputs are not a multiple of 64.
-        """
         hidden, rows = self["d_model"], self["max_source_positions"]
         tensors = {
             **encoder_tensors(_HERE, "layer_norm"),
@@ -68,7 +63,6 @@ class SoundOfOmni(WhisperKeys):
         return specs + specs_of(ends, tensors, profile, None)
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
-        """There are none."""
         return {}
 
     def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
@@ -95,7 +89,7 @@ def read_omni_sound(raw: Mapping[str, Any], width: int) -> SoundOfOmni:
     Raises:
         CompileError: A value that is missing, malformed or not supported, or sizes that do not fit together.
     """
-    section = audio_config(raw)
+    section = object_in(raw, "audio_config")
     config = SoundOfOmni(values={**read_keys(_KEYS, section, _WHAT), **read_keys(_OUTER, raw, _WHAT)}, width=width)
     if config["d_model"] % config["encoder_attention_heads"]:
         raise CompileError(

@@ -14,9 +14,10 @@ from tcim_lite.hmm import Graph, WeightEntry
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import EncoderLayer, encoder_layer, linear, linear_weights, norm, norm_weights
 from ..common.config_keys import Key, KeyValues, Only, read_keys
-from ..common.config_rules import audio_config
+from ..common.config_rules import object_in
 from ..common.errors import CompileError
 from ..common.profiles import Profile
+from ..common.rope import sinusoids
 from ..graphs.speech_builder import SpeechBuilder
 from ..graphs.values import Ref
 from ..weights import speech_roles as roles
@@ -26,7 +27,6 @@ from .kind import SoundEncoder
 from .tensors import conv_specs, encoder_tensors, pair_tensors
 
 _STRIDE, _CONVS = 2, 3
-_LONGEST_WAVE = 10000.0
 _HIDDEN = 65504.0  # what is taken from the score of a row behind the sound
 # Constants of the graph: [1, n] int32, [1, n], [1, rows, hidden] and [1, 1, 1, 1] of the tensor dtype.
 _FRAMES, _ROWS, _POSITIONS = "encoder.frame_numbers", "encoder.row_numbers", "encoder.positions"
@@ -84,7 +84,6 @@ class SoundConfig(KeyValues):
 
     @property
     def file_end(self) -> str:
-        """What the name of the graph's file ends in."""
         return "audio" if self.chunked else "encode"
 
     @property
@@ -108,16 +107,7 @@ class SoundConfig(KeyValues):
         return int(bands)
 
     def specs(self, profile: Profile, names: Collection[str]) -> list[LinearSpec | VectorSpec]:
-        """Returns all weights in the order of the package.
-
-        Args:
-            profile: Their formats.
-            names: Of the tensors of the checkpoint. In files of Qwen they begin with `thinker.`, unlike those of
-                transformers.
-
-        Raises:
-            CompileError: A quantised weight whose inputs are not a multiple of 64.
-        """
+        """As `Sound.specs`; names of tensors begin with `thinker.` in files of Qwen, unlike those of transformers."""
         here, projector = "model.audio_tower", "model.multi_modal_projector.linear_"
         if any(name.startswith("thinker.") for name in names):
             here, projector = "thinker.audio_tower", "thinker.audio_tower.proj"
@@ -144,17 +134,13 @@ class SoundConfig(KeyValues):
         return specs + specs_of(ends, tensors, profile, None)
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
-        """What the graph needs beside the weights, by name."""
         count, each = self.windows
         numbers = {_CHUNK: self.chunk, _STEPS: self.steps, _MORE: _STRIDE**_CONVS - 1, _PARTS: _STRIDE**_CONVS}
-        half = self["d_model"] // 2
-        waves = np.exp(-np.log(_LONGEST_WAVE) / (half - 1) * np.arange(half))
-        angles = np.arange(self.steps)[:, None] * waves
         return {
             _FRAMES: np.arange(self.frames, dtype=np.int32)[None],
             _ROWS: np.arange(count * each, dtype=np.int32)[None],
             **{name: np.array([[number]], np.int32) for name, number in numbers.items()},
-            _POSITIONS: np.concatenate((np.sin(angles), np.cos(angles)), axis=1)[None].astype(dtype),
+            _POSITIONS: sinusoids(np.arange(self.steps), self["d_model"])[None].astype(dtype),
             _ONE: np.ones((1, 1, 1, 1), dtype),
             _MOST: np.full((1, 1, 1, 1), _HIDDEN, dtype),
         }
@@ -200,14 +186,7 @@ class SoundConfig(KeyValues):
 
 
 def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> SoundConfig | None:
-    """Reads the `audio_config` of a parsed `config.json`, of a language model with hidden states of `width`.
-
-    Returns:
-        None where there is none.
-
-    Raises:
-        CompileError: A value that is malformed or not supported, or sizes that do not fit together.
-    """
+    """As `SoundEncoder.read`."""
     values = _read_values(raw, width, "the encoder of Qwen3-ASR")
     if values is None:
         return None
@@ -226,7 +205,7 @@ def _read_values(raw: Mapping[str, Any], width: int, title: str) -> Mapping[str,
     whole = raw.get("thinker_config") or raw
     if not isinstance(whole, Mapping) or whole.get("audio_config") is None:
         return None
-    section = audio_config(whole)
+    section = object_in(whole, "audio_config")
     values = read_keys(_KEYS, section, title)
     if values["d_model"] % values["encoder_attention_heads"] or values["d_model"] % 2 or values["d_model"] < 4:
         raise CompileError(

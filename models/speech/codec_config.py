@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..common.config_keys import Key, KeyValues, Only, read_keys
-from ..common.config_rules import read_rope
+from ..common.config_rules import object_in, read_rope
 from ..common.errors import CompileError
 from .attention_network import rotation
 from .tensor_shapes import Shapes, conv_shapes, linear_shapes, snake_shapes, up_shapes
@@ -144,28 +144,30 @@ def read_codec(raw: Mapping[str, Any], tensors: Checkpoint) -> CodecConfig:
         CompileError: A value that is malformed or not supported, sizes that do not fit together, or a tensor that is
             missing or has another shape.
     """
-    section = raw.get("decoder_config")
-    if not isinstance(section, Mapping):
-        raise CompileError(f"speech_tokenizer/config.json: decoder_config must be an object, got {section!r:.80}")
+    where = "speech_tokenizer/config.json"
+    section = object_in(raw, "decoder_config", where)
     config = CodecConfig(values=read_keys(_KEYS, section, _TITLE), tensors=tensors)
-    _check(config, "speech_tokenizer/config.json", _TITLE)
+    _check(config, where, _TITLE)
     return config
 
 
 def read_code2wav(raw: Mapping[str, Any], tensors: Checkpoint) -> CodecConfig:
     """Reads the `code2wav_config` of a parsed `config.json` of Qwen3-Omni, likewise."""
-    section = raw.get("code2wav_config")
-    if not isinstance(section, Mapping):
-        raise CompileError(f"config.json: code2wav_config must be an object, got {section!r:.80}")
-    title = "the codec of Qwen3-Omni"
-    theta, scaling = read_rope(section, 1, {}, 10000.0)
-    if scaling["rope_type"] != "default":
-        raise CompileError(f"code2wav_config: rope_type={scaling['rope_type']!r} is not supported by {title}")
+    section, title = object_in(raw, "code2wav_config"), "the codec of Qwen3-Omni"
+    theta = plain_theta(section, "code2wav_config", title)
     values = {**read_keys(_KEYS, {**section, "rope_theta": theta}, title)}
     values["latent_dim"] = values["hidden_size"]
     config = CodecConfig(values=values, tensors=tensors, prefix="code2wav.", embedded=True, ahead=True)
     _check(config, "config.json", title)
     return config
+
+
+def plain_theta(section: Mapping[str, Any], where: str, title: str) -> float:
+    """Reads the RoPE of a codec, whose frequencies nothing scales."""
+    theta, scaling = read_rope(section, 1, {}, 10000.0)
+    if scaling["rope_type"] != "default":
+        raise CompileError(f"{where}: rope_type={scaling['rope_type']!r} is not supported by {title}")
+    return theta
 
 
 def _check(config: CodecConfig, where: str, title: str) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..common.config_keys import Key, KeyValues, Only, read_keys, size
-from ..common.config_rules import read_rope
+from ..common.config_rules import object_in
 from ..common.errors import CompileError
 from .attention_network import HIDDEN, AttentionNetwork, rotation
+from .codec_config import plain_theta
 from .tensor_shapes import Shapes, conv_shapes
 
 if TYPE_CHECKING:
@@ -216,16 +217,11 @@ def read_sound_encoder(raw: Mapping[str, Any], tensors: Checkpoint) -> EncoderCo
         CompileError: A value that is malformed or not supported, sizes that do not fit together, or a tensor that is
             missing or has another shape.
     """
-    section = raw.get("encoder_config")
-    if not isinstance(section, Mapping):
-        raise CompileError(f"{_WHERE} must be an object, got {section!r:.80}")
-    theta, scaling = read_rope(section, 1, {}, 10000.0)
-    if scaling["rope_type"] != "default":
-        raise CompileError(f"{_WHERE}: rope_type={scaling['rope_type']!r} is not supported by {_TITLE}")
+    section = object_in(raw, "encoder_config", "speech_tokenizer/config.json")
     config = EncoderConfig(
         values=read_keys(_KEYS, section, _TITLE),
         tensors=tensors,
-        theta=theta,
+        theta=plain_theta(section, _WHERE, _TITLE),
         groups=size("encoder_valid_num_quantizers", raw.get("encoder_valid_num_quantizers", 16)),
         rate=size("encode_downsample_rate", raw.get("encode_downsample_rate", 1920)),
     )

@@ -14,7 +14,7 @@ from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from ..sounds.funaudiochat import read_chat_sound
 from ..sounds.kind import Encoder
-from ..weights.spec import LinearSpec, VectorSpec
+from ..weights.spec import LinearSpec, VectorSpec, tensors_in
 from .funaudiochat import MODEL_TYPE, SPEAKING, TITLE, UNREAD, group_size, pre_matching, read_codes, read_language
 
 _SOUND, _CODES, _DECODER = "audio_encoder", "audio_tower", "audio_decoder"
@@ -48,8 +48,7 @@ def _contents(options: CompileOptions) -> Contents:
             LinearFile(path=_PRE_MATCHING, weight=weight, bias=bias, tensors=decoder.tensors),
         ]
     if source.tensors is not None:
-        names = {tensor for spec in placed for tensor in spec.tensors}
-        warn_unused(source.tensors.names(), names, UNREAD if speaking else (SPEAKING,))
+        warn_unused(source.tensors.names(), tensors_in(placed), UNREAD if speaking else (SPEAKING,))
 
     message = {"model_type": MODEL_TYPE, "quant": profile.quant, "audio_frames": frames}
     written: list[Part] = [

@@ -21,7 +21,7 @@ from ..compiler.write import Contents
 from ..sounds.minicpmo import read_omni_sound
 from ..sounds.tensors import table_spec
 from ..towers.minicpm import MINICPM_O_2_6
-from ..weights.spec import LinearSpec
+from ..weights.spec import LinearSpec, tensors_in
 from ..weights.speech_roles import TEXT_TOKENS
 from .minicpmo import HEADS, MODEL_TYPE, TITLE, read_language, read_speech, text_table
 from .minicpmo_networks import features_of_codes, mel_of_features, spectrum_of_mel
@@ -49,7 +49,7 @@ def _contents(options: CompileOptions) -> Contents:
     tower = prepare_tower(options, name, source, language.config)
     if source.tensors is not None:
         specs = [*language.weights, *speech.weights, *sound_specs, embedding_spec(language.config), *tables.values()]
-        warn_unused(source.tensors.names(), {tensor for spec in specs for tensor in spec.tensors}, _NETWORKS)
+        warn_unused(source.tensors.names(), tensors_in(specs), _NETWORKS)
 
     dtype = profile.tensor_dtype
     message = {"model_type": MODEL_TYPE, "quant": profile.quant}

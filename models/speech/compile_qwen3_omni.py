@@ -13,6 +13,7 @@ from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
 from ..compiler.prepare import PreparedModel, prepare, warn_unused
 from ..compiler.weights import embedding_spec
+from ..weights.spec import tensors_in
 from .codec_config import read_code2wav
 from .compile_qwen3_tts import MORE_ROWS, PREDICTOR_PREFILL, PROJECTION
 from .qwen3_omni import MODEL_TYPE, read_code_predictor, read_talker, read_text_projection
@@ -56,10 +57,9 @@ def prepare_voice(options: CompileOptions, target: PreparedModel) -> list[Part]:
     parts.append(encoder_graph(f"{target.name}_{PROJECTION}", options, profile, projection, specs, message))
     if not options.random_weights:
         codec = read_code2wav(raw, Checkpoint(target.source.path))
-        placed = {tensor for model in models.values() for spec in model.weights for tensor in spec.tensors}
-        placed |= {tensor for model in models.values() for tensor in embedding_spec(model.config).tensors}
-        placed |= {f"{codec.prefix}{name}" for name, _ in codec.shapes()}
-        placed |= {tensor for spec in specs for tensor in spec.tensors}
+        placed = tensors_in(specs) | {f"{codec.prefix}{name}" for name, _ in codec.shapes()}
+        for model in models.values():
+            placed |= tensors_in([*model.weights, embedding_spec(model.config)])
         stored = models[_TALKER].source.tensors
         assert stored is not None
         warn_unused((name for name in stored.names() if name.startswith(VOICE)), placed)

@@ -19,6 +19,7 @@ from ..compiler.prepare import prepare, warn, warn_unused
 from ..compiler.record import OwnGraphs
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
+from ..weights.spec import tensors_in
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
 from .codec_encoder import FRAMES as HEARD
@@ -55,9 +56,9 @@ def _contents(options: CompileOptions) -> Contents:
     voice = None
     if not options.random_weights:
         voice = _voice_of(talker.source.path, talker.source.config, talker.config.hidden_size)
-        placed = {tensor for model in models.values() for spec in model.weights for tensor in spec.tensors}
-        placed |= {tensor for model in models.values() for tensor in embedding_spec(model.config).tensors}
-        placed |= {tensor for spec in [*specs, text] for tensor in spec.tensors}
+        placed = tensors_in([*specs, text])
+        for model in models.values():
+            placed |= tensors_in([*model.weights, embedding_spec(model.config)])
         if voice is not None:
             placed |= {f"{SPEAKER_PREFIX}{tensor}" for tensor, _ in voice.shapes()}
         warn_unused(Checkpoint(talker.source.path).names(), placed)

@@ -18,7 +18,7 @@ from ..compiler.prepare import warn_unused
 from ..compiler.record import OwnGraphs
 from ..compiler.source import Source, folder_of
 from ..compiler.write import Contents
-from ..weights.spec import CheckpointTensors, RandomTensors, TensorSource
+from ..weights.spec import CheckpointTensors, RandomTensors, TensorSource, tensors_in
 from . import whisper_graphs
 from .whisper import MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 
@@ -36,7 +36,7 @@ def _contents(options: CompileOptions) -> Contents:
     if not options.random_weights:
         checkpoint = Checkpoint(folder)
         tensors = CheckpointTensors(checkpoint)
-        warn_unused(checkpoint.names(), {tensor for spec in specs for tensor in spec.tensors} | {"proj_out.weight"})
+        warn_unused(checkpoint.names(), tensors_in(specs) | {"proj_out.weight"})
     tensors.check(specs)
     name, rows = options.name or MODEL_TYPE, min(options.context_length, config.cache_rows)
 

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..common.config_keys import Key, Only, read_keys
-from ..common.config_rules import audio_config
-from ..common.errors import CompileError
+from ..common.config_rules import object_in
 from ..contract import Port
 from ..families import qwen3
 from ..families.shared.dense import CONTRACT
@@ -94,7 +93,7 @@ def group_size(raw: Mapping[str, Any]) -> int | None:
     Raises:
         CompileError: A value that is malformed.
     """
-    section = audio_config(raw)
+    section = object_in(raw, "audio_config")
     values = read_keys(_CODE_KEYS, section, TITLE)
     speaks = values["enable_audio_invert_tower"] and section.get("crq_transformer_config") is not None
     return int(values["group_size"]) if speaks else None
@@ -106,10 +105,8 @@ def read_codes(raw: Mapping[str, Any]) -> ModelConfig:
     Raises:
         CompileError: A value that is missing, malformed or not supported.
     """
-    section = audio_config(raw)
-    own = section.get("crq_transformer_config")
-    if not isinstance(own, Mapping):
-        raise CompileError(f"config.json: crq_transformer_config must be an object, got {own!r:.80}")
+    section = object_in(raw, "audio_config")
+    own = object_in(section, "crq_transformer_config")
     values = read_keys(_CODE_KEYS, section, TITLE)
     config = CODES.read({**own, "vocab_size": values["codebook_size"]})
     return replace(config, input_size=values["output_dim"], output_size=values["output_dim"])

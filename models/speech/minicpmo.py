@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..common.config_keys import Key, Only, read_keys
+from ..common.config_rules import object_in
 from ..common.errors import CompileError
 from ..contract import Port
 from ..families import llama, qwen2
@@ -101,7 +102,4 @@ def text_table(raw: Mapping[str, Any]) -> tuple[str, tuple[int, int]]:
 
 
 def _speech(raw: Mapping[str, Any]) -> dict[str, Any]:
-    section = raw.get("tts_config")
-    if not isinstance(section, Mapping):
-        raise CompileError(f"config.json: tts_config must be an object, got {section!r:.80}")
-    return read_keys(_SPEECH_KEYS, section, f"the model of speech of {TITLE}")
+    return read_keys(_SPEECH_KEYS, object_in(raw, "tts_config"), f"the model of speech of {TITLE}")

@@ -21,7 +21,7 @@ from ..families.shared.dense import CONTRACT, hidden_per_head, tensors_below
 from ..family import Tensors, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
-from .qwen3_tts import CODE_PREDICTOR, TextProjection, object_in
+from .qwen3_tts import CODE_PREDICTOR, TextProjection, part_of
 
 MODEL_TYPE, TITLE = "qwen3_omni_moe", "Qwen3-Omni"
 _TALKER_TITLE, _PREDICTOR_TITLE = f"the talker of {TITLE}", f"the code predictor of {TITLE}"
@@ -91,7 +91,7 @@ _ONE_OF_HEADS = replace(
 
 
 def _talker_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return read_keys(_KEYS, object_in(raw, "talker_config"), _TALKER_TITLE)
+    return read_keys(_KEYS, part_of(raw, "talker_config"), _TALKER_TITLE)
 
 
 def read_talker(raw: Mapping[str, Any]) -> ModelConfig:
@@ -100,7 +100,7 @@ def read_talker(raw: Mapping[str, Any]) -> ModelConfig:
     Raises:
         CompileError: A value that is missing, malformed or not supported.
     """
-    config = TALKER.read(object_in(object_in(raw, "talker_config"), "text_config"))
+    config = TALKER.read(part_of(part_of(raw, "talker_config"), "text_config"))
     return replace(config, source_size=_talker_keys(raw)["thinker_hidden_size"])
 
 
@@ -110,7 +110,7 @@ def read_code_predictor(raw: Mapping[str, Any]) -> ModelConfig:
     Raises:
         CompileError: A value that is missing, malformed or not supported, or that the talker contradicts.
     """
-    own = object_in(object_in(raw, "talker_config"), "code_predictor_config")
+    own = part_of(part_of(raw, "talker_config"), "code_predictor_config")
     groups, talker = _talker_keys(raw)["num_code_groups"], read_talker(raw)
     heads = tuple(f"{_PREDICTOR}lm_head.{number}.weight" for number in range(groups - 1))
     family = replace(_ONE_OF_HEADS, tensors={**_ONE_OF_HEADS.tensors, roles.HEAD: Tensors("stack", heads)})

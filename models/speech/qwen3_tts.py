@@ -17,6 +17,7 @@ from tcim_lite.hmm import Graph, WeightEntry
 from ..blocks.specs import specs_of
 from ..blocks.speech_layers import linear, linear_weights
 from ..common.config_keys import Key, Only, read_keys
+from ..common.config_rules import object_in
 from ..common.errors import CompileError
 from ..common.profiles import Profile
 from ..contract import Port
@@ -78,15 +79,12 @@ CODE_PREDICTOR = replace(
 
 
 def _talker_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    return object_in(raw, "talker_config")
+    return part_of(raw, "talker_config")
 
 
-def object_in(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def part_of(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """An object of config.json, with what the file says of the checkpoint as a whole."""
-    own = raw.get(name)
-    if not isinstance(own, Mapping):
-        raise CompileError(f"config.json: {name} must be an object, got {own!r:.80}")
-    return {**own, "quantization_config": raw.get("quantization_config")}
+    return {**object_in(raw, name), "quantization_config": raw.get("quantization_config")}
 
 
 def read_talker(raw: Mapping[str, Any]) -> ModelConfig:
@@ -105,7 +103,7 @@ def read_code_predictor(raw: Mapping[str, Any]) -> ModelConfig:
         CompileError: A value that is missing, malformed or not supported, or that the talker contradicts.
     """
     talker = _talker_config(raw)
-    config = CODE_PREDICTOR.read(object_in(talker, "code_predictor_config"))
+    config = CODE_PREDICTOR.read(part_of(talker, "code_predictor_config"))
     values = read_keys(_TEXT_KEYS, talker, TITLE)
     groups, width = values["num_code_groups"], values["hidden_size"]
     if groups != config.heads + 1 or groups < _FEWEST_GROUPS:
@@ -135,11 +133,6 @@ class TextProjection:
     ports: tuple[str, str] = ("inputs_embeds", "outputs")
 
     def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
-        """Returns the weights.
-
-        Raises:
-            CompileError: A quantised weight whose inputs are not a multiple of 64.
-        """
         tensors: dict[roles.Role, Tensors] = {}
         for pair, name in zip(speech.TEXT_PROJECTION, _TEXT, strict=True):
             tensors |= pair_tensors(pair, f"talker.text_projection.linear_{name}")
@@ -148,7 +141,6 @@ class TextProjection:
         return specs_of(weights, tensors, profile, None)
 
     def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
-        """There are none."""
         return {}
 
     def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:

@@ -84,11 +84,6 @@ class WhisperConfig(WhisperKeys):
         return Projections(roles=of, hidden=self["d_model"], heads=self["decoder_attention_heads"])
 
     def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
-        """Returns all weights in the order of the package.
-
-        Raises:
-            CompileError: A quantised weight whose inputs are not a multiple of 64.
-        """
         hidden = self["d_model"]
         specs = sound_convs(_ENCODER, self["num_mel_bins"], hidden, profile)
         for role, name, rows in (

@@ -25,7 +25,6 @@ class Matrix(Protocol):
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Returns rows start..stop, [stop - start, K]; 0 <= start < stop <= N."""
-        ...
 
 
 class TensorMatrix:

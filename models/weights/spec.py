@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -154,6 +154,11 @@ class VectorSpec:
         if self.as_row:
             return tuple((1, length) for length in lengths)
         return tuple((length,) if self.taps is None else (length, 1, self.taps) for length in lengths)
+
+
+def tensors_in(specs: Iterable[LinearSpec | VectorSpec]) -> set[str]:
+    """Returns the names of the tensors of a checkpoint that weights are made of."""
+    return {tensor for spec in specs for tensor in spec.tensors}
 
 
 class TensorSource(Protocol):

@@ -21,7 +21,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument(
         "folder", metavar="PACKAGE", type=Path, help="a folder, or a network's .hmm, that `tcim-lite compile` wrote"
     )

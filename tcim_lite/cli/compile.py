@@ -16,7 +16,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     from .compile_options import SECTIONS
 
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter

@@ -9,7 +9,6 @@ DESCRIPTION = "Tests a runtime against the API contract, corner by corner, throu
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     from ..conformance import command_line
 
     command_line.add_arguments(parser)

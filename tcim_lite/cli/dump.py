@@ -14,7 +14,6 @@ _STEPS = 4  # of the answer, unless --steps says otherwise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument("package", metavar="DIR|FILE.hmm", type=Path, help="a package folder, or one graph")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder to write")
     add_call_arguments(parser)

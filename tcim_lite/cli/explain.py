@@ -15,7 +15,6 @@ DESCRIPTION = "Says what a finding of strict mode means, by which rule, and what
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument("code", metavar="CODE", nargs="?", help="such as S-101; without it, all codes are listed")
     parser.add_argument("--markdown", action="store_true", help="print docs/strict.md")
 

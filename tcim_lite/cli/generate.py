@@ -35,7 +35,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     add_model_arguments(parser)
     add_adapter_argument(parser, "the adapter that answers, of a package of `compile --lora` (the base model)")
     parser.add_argument("stdin", metavar="-", nargs="?", choices=("-",), help="read the prompt from standard input")

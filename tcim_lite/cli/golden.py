@@ -13,7 +13,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument("package", metavar="DIR|FILE.hmm", type=Path, help="a package folder, or one graph")
     parser.add_argument(
         "folder",

@@ -21,7 +21,6 @@ DESCRIPTION = "Shows what a file or a package folder holds."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument("path", metavar="FILE|DIR", type=Path)
     parser.add_argument("--weights", action="store_true", help="list every weight")
     parser.add_argument("--taps", action="store_true", help="list every value that TCIM_LITE_TAPS can make an output")

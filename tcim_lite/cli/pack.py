@@ -13,7 +13,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument("package", metavar="DIR", type=Path, help="folder that `tcim-lite compile` wrote")
     parser.add_argument("-o", "--output", metavar="FILE.gguf", type=Path, required=True, help="file to write")
     parser.add_argument(

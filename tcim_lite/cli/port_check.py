@@ -15,7 +15,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument("path", metavar="PATH", type=Path, nargs="*", help="sources, programs, or folders of sources")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--table", action="store_true", help="print the status of every call of the API as Markdown")

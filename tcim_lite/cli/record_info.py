@@ -10,7 +10,6 @@ DESCRIPTION = "Shows what a recording (TCIM_LITE_LAYERS=record:FILE) holds."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument("file", metavar="FILE", type=Path)
     parser.add_argument("--calls", action="store_true", help="list every call and every round of a run")
     copies = parser.add_mutually_exclusive_group()

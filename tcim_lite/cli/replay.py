@@ -13,7 +13,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument("file", metavar="FILE", type=Path)
     parser.add_argument(
         "--runtime",

@@ -13,7 +13,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument(
         "--shims", action="store_true", help="print the folder of host shims instead, for PYTHONPATH of vendor scripts"
     )

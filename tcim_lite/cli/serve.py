@@ -18,7 +18,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     add_model_arguments(parser, log_level="info")
     add_adapter_argument(parser, "an adapter of a package of `compile --lora`, served as the model NAME; repeatable")
     parser.add_argument(

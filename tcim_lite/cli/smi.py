@@ -15,7 +15,6 @@ DESCRIPTION = "Shows the devices that the environment declares or a process uses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument(
         "--json",
         action="store_true",

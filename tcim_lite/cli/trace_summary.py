@@ -23,7 +23,6 @@ DESCRIPTION = "Adds up a trace that TCIM_LITE_LAYERS=trace:FILE.json wrote (docs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the sub-command."""
     parser.add_argument("file", metavar="FILE", type=Path)
     parser.add_argument("--top", type=int, default=8, metavar="N", help="lines of each part (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON: seconds, bytes, everything")

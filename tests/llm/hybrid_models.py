@@ -17,21 +17,15 @@ from tcim_lite.models.families import FAMILIES
 
 FAMILY = FAMILIES["qwen3_5"]
 MODELS = {"qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}
+EAGER = {"attn_implementation": "eager", "experts_implementation": "eager"}
 FRESH = {"initializer_range": 0.05, "eos_token_id": None, "bos_token_id": None}
 
 
 def random_next(folder, changes):
     """Qwen3-Next, which has no other config around its own."""
     torch.manual_seed(5)
-    text = {
-        **FAMILIES["qwen3_next"].tiny,
-        "initializer_range": 0.05,
-        "eos_token_id": None,
-        "bos_token_id": None,
-        **changes,
-    }
-    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
-    return saved(folder, transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**text, **eager)))
+    config = transformers.Qwen3NextConfig(**{**FAMILIES["qwen3_next"].tiny, **FRESH, **changes}, **EAGER)
+    return saved(folder, transformers.Qwen3NextForCausalLM(config))
 
 
 def saved(folder, model):
@@ -50,8 +44,7 @@ def random_model(folder, changes, name="qwen3_5", packed=False, alone=False):
     torch.manual_seed(5)
     family, kind = FAMILIES[name], MODELS[name]
     text = {**family.tiny, **FRESH, **changes}
-    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
-    config = getattr(transformers, f"{kind}TextConfig")(**text, **eager)
+    config = getattr(transformers, f"{kind}TextConfig")(**text, **EAGER)
     model = saved(folder, getattr(transformers, f"{kind}ForCausalLM")(config))
     if alone:
         return model

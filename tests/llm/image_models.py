@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from llm_packages import DEMO_CHECKPOINT, compile_package
-from minicpm import save_4_5
+from minicpm import model_4_6, save_4_5
 from oracle import logit_bound, random_weights
 from vision_language import patches_for, random_model
 
@@ -199,21 +199,7 @@ class MiniCpm46(GridModel):
     mark = written = "<|image_pad|>"
 
     def make(self, family: str) -> Any:
-        torch.manual_seed(5)
-        record = FAMILIES["minicpmv4_6"]
-        text = {**record.tiny, "initializer_range": 0.05, "bos_token_id": None, "eos_token_id": None}
-        tied, layer = text.pop("tie_word_embeddings"), text.pop("insert_layer_id")
-        config = transformers.MiniCPMV4_6Config(
-            text_config={**text, "model_type": "qwen3_5_text", "vocab_size": self.tokenizer.get_vocab_size()},
-            vision_config={**record.vision.tiny, "initializer_range": 0.1},
-            insert_layer_id=layer,
-            image_token_id=self.id(self.mark),
-            tie_word_embeddings=tied,
-            attn_implementation="eager",
-        )
-        model = transformers.MiniCPMV4_6ForConditionalGeneration(config).float().eval()
-        random_weights(model)
-        return model
+        return model_4_6(self.id(self.mark), vocab_size=self.tokenizer.get_vocab_size())
 
     def processor(self) -> dict[str, Any]:
         own = {"scale_resolution": 48, "patch_size": 6, "max_slice_nums": 4}

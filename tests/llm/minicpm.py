@@ -28,21 +28,27 @@ _WIDTH, _QUERIES = 256, 8
 _TINY = FAMILIES["minicpmv"].vision.tiny
 
 
-def save_4_6(folder: Path) -> Any:
-    """A model of transformers, and its checkpoint in a folder."""
+def model_4_6(image: int, **changes: Any) -> Any:
+    """A model of transformers; changes are those of the language model."""
     torch.manual_seed(5)
     text = {**FAMILIES["minicpmv4_6"].tiny, "initializer_range": 0.05, "bos_token_id": None, "eos_token_id": None}
     tied, layer = text.pop("tie_word_embeddings"), text.pop("insert_layer_id")
     config = transformers.MiniCPMV4_6Config(
-        text_config={**text, "model_type": "qwen3_5_text"},
+        text_config={**text, **changes, "model_type": "qwen3_5_text"},
         vision_config={**FAMILIES["minicpmv4_6"].vision.tiny, "initializer_range": 0.1},
         insert_layer_id=layer,
-        image_token_id=300,
+        image_token_id=image,
         tie_word_embeddings=tied,
         attn_implementation="eager",
     )
     model = transformers.MiniCPMV4_6ForConditionalGeneration(config).float().eval()
     random_weights(model)
+    return model
+
+
+def save_4_6(folder: Path) -> Any:
+    """Such a model, and its checkpoint in a folder."""
+    model = model_4_6(300)
     with torch.no_grad():
         for name, parameter in model.model.vision_tower.named_parameters():
             if parameter.ndim > 1:

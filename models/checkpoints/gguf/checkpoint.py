@@ -119,11 +119,9 @@ class GgufCheckpoint:
         return name in self._names
 
     def names(self) -> list[str]:
-        """Returns the names of all tensors."""
         return list(self._names)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor."""
         tensor = self._find(name)
         shape = self._own[tensor.own].tensors[tensor.own].shape
         if tensor.own.endswith(_ROW):
@@ -144,11 +142,6 @@ class GgufCheckpoint:
             )
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """Returns rows start..stop of a tensor in fp32.
-
-        Raises:
-            CheckpointError: The tensor is missing or holds NaN or infinity.
-        """
         own, expert, of_qkv = tensor = self._find(name)
         shape = self.shape(name)
         stop = shape[0] if stop is None else stop

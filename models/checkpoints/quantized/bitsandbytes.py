@@ -98,7 +98,6 @@ class _FourBit:
         return self.state.shape
 
     def check(self) -> None:
-        """As `Coded.check`."""
         elements = math.prod(self.shape)
         blocks = -(-elements // self.state.block)
         self.store.check(self.name, (-(-elements // 2), 1), ("U8",))
@@ -113,7 +112,6 @@ class _FourBit:
         self._scales(0, elements)
 
     def rows(self, several: tuple[int, ...], start: int, stop: int) -> NDArray[np.float32]:
-        """As `Coded.rows`."""
         inputs = self.shape[1]
         first, last = start * inputs, stop * inputs
         packed = self.store.part(self.name, (slice(first // 2, -(-last // 2)), 0))
@@ -164,7 +162,6 @@ class _EightBit:
         return self.store.shape(self.name)
 
     def check(self) -> None:
-        """As `Coded.check`."""
         module = self.name.removesuffix(_WEIGHT)
         self.store.check(self.name, self.shape, ("I8",))
         self.store.check(module + _LARGEST, self.shape[:1], FLOATS)
@@ -173,7 +170,6 @@ class _EightBit:
             raise CheckpointError(f"{self.store.where(form)} is not 0, expected codes row by row")
 
     def rows(self, several: tuple[int, ...], start: int, stop: int) -> NDArray[np.float32]:
-        """As `Coded.rows`."""
         codes = self.store.part(self.name, (slice(start, stop),)).astype(np.float32)
         return codes * self._largest(start, stop)[:, None] * _ONE_127TH
 
@@ -184,7 +180,7 @@ class _EightBit:
 
 @dataclass(frozen=True, slots=True)
 class BitsAndBytes:
-    """The layout."""
+    """As `store.Layout`."""
 
     bits: int
 
@@ -198,7 +194,6 @@ class BitsAndBytes:
         return cls(4 if four else 8)
 
     def names(self, stored: Sequence[str]) -> Iterator[str]:
-        """As `Layout.names`."""
         known = set(stored)
         for name in stored:
             weight, parted, _ = name.partition(_WEIGHT + ".")
@@ -207,7 +202,6 @@ class BitsAndBytes:
                 yield name
 
     def coded(self, store: Checkpoint, name: str) -> Coded | None:
-        """As `Layout.coded`."""
         if not name.endswith(_WEIGHT) or name not in store or (dtype := store.dtype(name)) in FLOATS:
             return None
         if dtype != ("U8" if self.bits == 4 else "I8"):

@@ -135,7 +135,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """The layout."""
+    """As `store.Layout`."""
 
     groups: tuple[_Group, ...]
 
@@ -155,7 +155,6 @@ class Compressed:
         return cls(groups)
 
     def names(self, stored: Sequence[str]) -> Iterator[str]:
-        """As `Layout.names`."""
         known = set(stored)
         for name in stored:
             if name.endswith(_WEIGHT + PACKED):
@@ -167,7 +166,6 @@ class Compressed:
                 yield name
 
     def coded(self, store: Checkpoint, name: str) -> Coded | None:
-        """As `Layout.coded`."""
         if not name.endswith(_WEIGHT):
             return None
         packed, plain = name + PACKED in store, name in store

@@ -53,19 +53,17 @@ class Float8Tensor:
         return self.store.shape(self.name)
 
     def check(self) -> None:
-        """As `Coded.check`."""
         self.store.check(self.name, self.shape, (E4M3,))
         self.scales.check()
 
     def rows(self, several: tuple[int, ...], start: int, stop: int) -> NDArray[np.float32]:
-        """As `Coded.rows`."""
         codes = self.store.part(self.name, (*several, slice(start, stop)))
         return float8_values(E4M3)[codes] * self.scales.rows(several, start, stop)
 
 
 @dataclass(frozen=True, slots=True)
 class Fp8:
-    """The layout; `block` is None where a tensor has one scale."""
+    """As `store.Layout`; `block` is None where a tensor has one scale."""
 
     block: tuple[int, int] | None
 
@@ -77,7 +75,6 @@ class Fp8:
         return cls((rows, columns) if rows else None)
 
     def names(self, stored: Sequence[str]) -> Iterator[str]:
-        """As `Layout.names`."""
         known = set(stored)
         for name in stored:
             of = name.removesuffix(_INVERSE).removesuffix(_PLAIN)
@@ -85,7 +82,6 @@ class Fp8:
                 yield name
 
     def coded(self, store: Checkpoint, name: str) -> Float8Tensor | None:
-        """As `Layout.coded`."""
         if name not in store:
             return None
         scales = next((name + end for end in (_INVERSE, _PLAIN) if name + end in store), None)

@@ -44,7 +44,6 @@ class IntegerTensor:
         return self.scales.shape
 
     def check(self) -> None:
-        """As `Coded.check`."""
         outputs, inputs = self.shape
         if self._packed:
             self.store.check(self.name + PACKED, (outputs, -(-inputs // self._per_word)), ("I32",))
@@ -65,7 +64,6 @@ class IntegerTensor:
             )
 
     def rows(self, several: tuple[int, ...], start: int, stop: int) -> NDArray[np.float32]:
-        """As `Coded.rows`."""
         order, inputs = self._order(), self.shape[1]
         codes = self._codes(start, stop).astype(np.float32)
         if self._has_zeros and self._packed:

@@ -39,7 +39,7 @@ _RULES = {
 
 @dataclass(frozen=True, slots=True)
 class ModelOpt:
-    """The layout; `algorithm` is one of `_DTYPES`."""
+    """As `store.Layout`; `algorithm` is one of `_DTYPES`."""
 
     algorithm: str
 
@@ -54,7 +54,6 @@ class ModelOpt:
         return cls(algorithm)
 
     def names(self, stored: Sequence[str]) -> Iterator[str]:
-        """As `Layout.names`."""
         known = set(stored)
         for name in stored:
             module = name.removesuffix(_OF_INPUTS).removesuffix(_WEIGHT + _SCALE).removesuffix(_WEIGHT + _WHOLE)
@@ -62,7 +61,6 @@ class ModelOpt:
                 yield name
 
     def coded(self, store: Checkpoint, name: str) -> Coded | None:
-        """As `Layout.coded`."""
         if not name.endswith(_WEIGHT) or name not in store:
             return None
         dtype, shape = store.dtype(name), store.shape(name)

@@ -39,7 +39,6 @@ class Nvfp4Tensor:
         return outputs, 2 * half
 
     def check(self) -> None:
-        """As `Coded.check`."""
         self.store.check(self.name, self.store.shape(self.name), ("U8",))
         if self.shape[1] % GROUP:
             raise CheckpointError(
@@ -50,7 +49,6 @@ class Nvfp4Tensor:
         self._factor()
 
     def rows(self, several: tuple[int, ...], start: int, stop: int) -> NDArray[np.float32]:
-        """As `Coded.rows`."""
         codes = nibbles(self.store.part(self.name, (slice(start, stop),)), low_first=True)
         scales = self._groups.rows(several, start, stop)
         return E2M1[codes] * (scales / self._factor() if self.divides else scales * self._factor())

@@ -19,15 +19,12 @@ class Coded(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the floats: [N, K], or of several matrices [E, N, K]."""
-        ...
 
     def check(self) -> None:
         """Raises CheckpointError unless all that it is made of is there and fits."""
-        ...
 
     def rows(self, several: tuple[int, ...], start: int, stop: int) -> NDArray[np.float32]:
         """Returns rows start..stop of the matrix; of several, of the one that `several` names."""
-        ...
 
 
 class Layout(Protocol):
@@ -35,7 +32,6 @@ class Layout(Protocol):
 
     def names(self, stored: Sequence[str]) -> Iterable[str]:
         """Yields the names of the floats, of the names of what is stored."""
-        ...
 
     def coded(self, store: Checkpoint, name: str) -> Coded | None:
         """Returns how a tensor of floats is stored; None of one that is stored as floats, or is not there.
@@ -43,7 +39,6 @@ class Layout(Protocol):
         Raises:
             CheckpointError: It is stored as `quantization_config` does not say.
         """
-        ...
 
 
 class DecodedTensors:
@@ -56,11 +51,9 @@ class DecodedTensors:
         return name in self._store or self._layout.coded(self._store, name) is not None
 
     def names(self) -> list[str]:
-        """Returns the names of all tensors."""
         return list(self._layout.names(self._store.names()))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a tensor."""
         coded = self._layout.coded(self._store, name)
         return self._store.shape(name) if coded is None else coded.shape
 
@@ -77,7 +70,6 @@ class DecodedTensors:
             )
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """As `Checkpoint.read`."""
         coded = self._layout.coded(self._store, name)
         if coded is None:
             return self._store.read(name, start, stop)

@@ -40,7 +40,7 @@ _KEYS: tuple[Key | Only, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridTower:
-    """The vision tower of a family.
+    """The vision tower of a family, a `Tower`.
 
     Attributes:
         takes: What a graph is made for: images of one size, these as patches that the program has cut, or any image of
@@ -95,15 +95,12 @@ class GridTower:
 
     @property
     def images(self) -> str:
-        """As `Tower.images`."""
         return _IMAGES[self.takes]
 
     def plan(self, asked: Asked, raw: Mapping[str, Any], model: ModelConfig) -> GridPlan:
-        """As `Tower.plan`."""
         return grid_plan(asked, self.read(raw, model.hidden_size, model.family.title), model)
 
     def store(self, folder: Path) -> Checkpoint:
-        """As `Tower.store`."""
         return GridTensors(folder)
 
     def read(self, raw: Mapping[str, Any], width: int, title: str) -> GridSizes:

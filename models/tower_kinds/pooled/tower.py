@@ -43,7 +43,7 @@ _KEYS: tuple[Key | Only, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledTower:
-    """The vision tower of a family.
+    """The vision tower of a family, a `Tower`.
 
     Attributes:
         tensors: Where every weight comes from.
@@ -57,15 +57,12 @@ class PooledTower:
 
     @property
     def images(self) -> str:
-        """As `Tower.images`."""
         return "any image, or images of one size"
 
     def plan(self, asked: Asked, raw: Mapping[str, Any], model: ModelConfig) -> PooledPlan:
-        """As `Tower.plan`."""
         return pooled_plan(asked, self.read(raw, model.hidden_size, model.family.title))
 
     def store(self, folder: Path) -> Checkpoint:
-        """As `Tower.store`."""
         return Checkpoint(folder)
 
     def read(self, raw: Mapping[str, Any], width: int, title: str) -> PooledSizes:

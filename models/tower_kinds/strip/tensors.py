@@ -29,7 +29,6 @@ class StripTensors(Checkpoint):
             )
 
     def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
-        """As `Checkpoint.check`."""
         stored, view = _parts(name)
         whole = tuple(shape)
         if view == "turned":
@@ -39,7 +38,6 @@ class StripTensors(Checkpoint):
         super().check(stored, whole, dtypes)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """As `Checkpoint.read`."""
         stored, view = _parts(name)
         if not view:
             return super().read(name, start, stop)

@@ -37,7 +37,7 @@ _KEYS: tuple[Key | Only, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripTower:
-    """The vision tower of a family.
+    """The vision tower of a family, a `Tower`.
 
     Attributes:
         keys: Of `vision_config`, beside those that all towers of this kind have.
@@ -70,15 +70,12 @@ class StripTower:
 
     @property
     def images(self) -> str:
-        """As `Tower.images`."""
         return "any image, in slices"
 
     def plan(self, asked: Asked, raw: Mapping[str, Any], model: ModelConfig) -> StripPlan:
-        """As `Tower.plan`."""
         return strip_plan(asked, self.read(raw, model.hidden_size, model.family.title))
 
     def store(self, folder: Path) -> Checkpoint:
-        """As `Tower.store`."""
         return StripTensors(folder)
 
     def read(self, raw: Mapping[str, Any], width: int, title: str) -> StripSizes:
