@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import numpy as np
@@ -44,6 +45,7 @@ KINDS = {
     "3x3 stride": (66, 3, {"pads": [1, 0, 0, 2], "strides": [2, 2]}),
     "3x3 narrow": (66, 3, {"pads": [1, 1, 1, 1], "strides": [1, 3]}),
     "5x5 dilated": (66, 5, {"pads": [4, 4, 4, 4], "dilations": [2, 2]}),
+    "3x3 mostly in the padding": (66, 3, {"pads": [9, 9, 9, 9], "dilations": [9, 9]}),
     "few pixels": (66, 3, {"strides": [9, 9]}),
     "few channels of a large plane": (22, 1, {"group": 3, "pads": [38, 38, 38, 38]}),
     "grouped": (33, 3, {"group": 2, "pads": [0, 1, 2, 1]}),
@@ -217,3 +219,34 @@ def digests(files, isa, threads):
 )
 def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(files, reference, isa, threads):
     assert digests(files, isa, threads) == reference
+
+
+# How weights and inputs are made, and channels of inputs and outputs: of vectors, and with some left over.
+@pytest.mark.parametrize("kind", ["usual", "infinite", "underflow"])
+@pytest.mark.parametrize(("channels", "outputs"), [(66, 70), (48, 64)])
+def test_taps_in_the_padding_change_no_bits(make_model, run_here, kind, channels, outputs):
+    """With a stride of two along the rows all taps are multiplied; its columns are those of even places."""
+    rng = np.random.default_rng(5)
+    weight = rng.standard_normal((outputs, channels, 3, 3)).astype(np.float32)
+    x = rng.standard_normal((2, channels, 18, 23)).astype(np.float32)
+    if kind == "infinite":
+        weight[3, 7, 0, 0], weight[9, 40, 2, 1], weight[20, 2, 1, 1] = np.inf, np.nan, -np.inf
+    if kind == "underflow":  # sums of 0 and -0, of which a product with the padding makes 0
+        weight, x = weight * np.float32(1e-30), abs(x) * np.float32(1e-30)
+    nodes = [("Relu", ["x"], ["in"], {})]
+    for pads, step, along in itertools.product(([9, 9, 9, 9], [11, 8, 9, 14]), (1, 2), (1, 2)):
+        attributes = {"pads": pads, "dilations": [9, 9], "strides": [step, along]}
+        nodes.append(("Conv", ["in", "w"], [f"{pads} {step} {along}"], attributes))
+    names = [node[2][0] for node in nodes[1:]]
+    model = make_model(nodes, {"x": x.shape}, names, {"w": weight})
+    for quant in ("float32", "float16") if kind == "usual" else ("float32",):
+        got = run_here(model, {"x": x}, quant)
+        for inside, all_taps in zip(names[::2], names[1::2], strict=True):
+            here, there = got[inside][..., ::2], got[all_taps]
+            if kind == "infinite":
+                np.testing.assert_array_equal(here, there)
+                assert np.isnan(here).any()
+            else:
+                np.testing.assert_array_equal(here.view(f"i{here.itemsize}"), there.view(f"i{here.itemsize}"))
+            if kind == "underflow":
+                assert (np.signbit(here) & (here == 0)).any()

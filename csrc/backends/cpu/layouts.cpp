@@ -44,6 +44,7 @@ bool takes_blocks(const ConvSpec& conv) {
   const Window& window = conv.window;
   if (conv.quantized() || conv.groups != 1 || conv.inputs() < kFewChannels || conv.outputs < kFewChannels) return false;
   if (window.out_pixels() < kPackedConvPixels || window.w.out < kLeastRow) return false;
+  if (leaves_out_padding(conv)) return true;
   if (!PaddedRows::is_reasonable(window, kMostPaddedFloats)) return false;
   return PaddedRows(window, 0).floats(window.h.out) <= kMostPaddedFloats / round_up(conv.channels, kBlock);
 }

@@ -5,6 +5,17 @@
 
 namespace tcim_lite::cpu {
 
+// Elements [first, end) of an axis of a result, which read taps [first_tap, end_tap) of the input and others of the
+// padding.
+struct TapRun {
+  bool has(int64_t tap) const { return first_tap <= tap && tap < end_tap; }
+  int64_t first, end, first_tap, end_tap;
+};
+std::vector<TapRun> tap_runs(const Window::Axis& axis);
+
+// Whether so many taps lie in the padding that it pays to leave them out (conv_inside.cpp).
+bool leaves_out_padding(const ConvSpec& conv);
+
 struct ConvStep final : Step, ConvSpec {
   ConvStep(ConvSpec spec, const WeightFinder& finder)
       : ConvSpec(std::move(spec)),
@@ -16,6 +27,8 @@ struct ConvStep final : Step, ConvSpec {
         residual_in_blocks(!residual.weight && finder.in_blocks(residual.value)),
         direct_offsets_(direct_offsets()),
         depthwise_offsets_(depthwise_offsets()),
+        row_runs_(tap_runs(window.h)),
+        column_runs_(tap_runs(window.w)),
         is_joined_(finder.joined(y) != nullptr) {
     if (const ConvSpec* first = finder.joined(x)) wide_ = std::make_unique<ConvStep>(*first, finder);
   }
@@ -107,12 +120,22 @@ struct ConvStep final : Step, ConvSpec {
   void pack_block(const RunContext& context, const Places& places, const std::byte* planes, int64_t channel,
                   int64_t first, int64_t pixel, int64_t end, int member, float* packed) const;
   const float* prepare_direct(const RunContext& context, const Places& places, const std::byte* image) const;
+  // What the scratch has already: the slab's weights, if one part has all terms, or the sums.
+  enum class Holds { Nothing, Weights, Sums };
   // A slab of outputs from `row` on at the pixels of `part`; `source` is the group's first channel. The member is
-  // likely to go on with the next. Blocks of `to_pixels` come to `to` instead of the result. The scratch may hold the
-  // slab's weights already, if one part has all terms.
+  // likely to go on with the next. Blocks of `to_pixels` come to `to` instead of the result.
   void multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
                        int64_t row, const DirectScratch& scratch, float* to = nullptr, int64_t to_pixels = 0,
-                       bool holds_weights = false) const;
+                       Holds holds = Holds::Nothing) const;
+
+  // conv_inside.cpp
+  struct InsideScratch;
+  int64_t inside_member_bytes(const Places& places, int64_t pixels) const;
+  bool has_finite_weights(const RunContext& context) const;
+  void sum_inside(const RunContext& context, const Places& places, const float* source, const Panel& part, int64_t row,
+                  const DirectScratch& scratch, bool finite) const;
+  void sum_taps(const RunContext& context, const Places& places, const float* source, const Panel& part, int64_t row,
+                const InsideScratch& scratch, bool all) const;
 
   // conv_joined.cpp
   struct JoinedTasks;
@@ -121,6 +144,7 @@ struct ConvStep final : Step, ConvSpec {
   void run_joined(const RunContext& context) const;
 
   std::vector<int64_t> direct_offsets_, depthwise_offsets_;
+  std::vector<TapRun> row_runs_, column_runs_;
   bool is_joined_;                  // the step that reads y computes it
   std::unique_ptr<ConvStep> wide_;  // the Conv of x, where this step computes that
 };

@@ -17,6 +17,7 @@ constexpr int64_t kLargePlane = 8192;  // panels store two lines into each of ma
                                        // outputs pay
 constexpr int64_t kNarrowRow = 7, kMostRow = 4096;      // narrow: tiles of few pixels need more outputs
 constexpr int64_t kFewPixels = 112, kManyPixels = 400;  // of a task: their sums stay in the second cache
+constexpr int64_t kManyInside = 2048;                   // the same where weights are gathered for each part
 constexpr int64_t kBlockTile = 14, kPixelUnit = 112;    // tiles have up to 14 pixels, vectors of planes 16
 constexpr int64_t kPartFloats = 48 << 10;               // of a packed part: with its sums it fits the second cache
 
@@ -27,15 +28,17 @@ bool reads_inside(const Window::Axis& axis) {
 }  // namespace
 
 ConvStep::Places::Places(const ConvStep& step, const KernelTable& kernels)
-    : padded(step.window, 0), unit(step.x_in_blocks ? kBlock : 1), any_pixels(kernels.packs_pixels) {
+    : padded(step.window, 0), any_pixels(kernels.packs_pixels), inside(leaves_out_padding(step)) {
   const Window& window = step.window;
-  const bool inside = reads_inside(window.h) && reads_inside(window.w);
-  packs = kernels.packs_pixels && window.taps() == 1 && inside && !step.x_in_blocks;
-  in_place = !packs && (step.x_in_blocks || step.elem == kF32) && window.w.stride == 1 && inside;
+  const bool whole = reads_inside(window.h) && reads_inside(window.w);
+  unit = step.x_in_blocks || inside ? kBlock : 1;
+  packs = kernels.packs_pixels && window.taps() == 1 && whole && !step.x_in_blocks;
+  in_place =
+      inside ? step.x_in_blocks : !packs && (step.x_in_blocks || step.elem == kF32) && window.w.stride == 1 && whole;
   const bool flat = packs || window.h.out == 1 || is_identity(window);
   rows = flat ? 1 : window.h.out;
   row_pixels = flat ? window.out_pixels() : window.w.out;
-  row_stride = in_place ? window.h.stride * window.w.in : padded.row_step * padded.pitch;
+  row_stride = in_place || inside ? window.h.stride * window.w.in : padded.row_step * padded.pitch;
   slab = row_pixels <= kNarrowRow ? kernels.narrow_slab : kSlab / 2;
   // Tiles of one vector of outputs lose little by slabs of one, which give few pixels more tasks.
   const int64_t tasks = step.groups * parts_of(step.outputs, slab) * parts_of(window.out_pixels(), kFewPixels);
@@ -51,7 +54,7 @@ ConvStep::Places::Places(const ConvStep& step, const KernelTable& kernels)
   if (packs) {
     plane = round_up(part_pixels > 0 ? part_pixels : row_pixels, kPackedTile);
   } else {
-    plane = in_place ? window.in_pixels() : padded.floats(window.h.out);
+    plane = in_place || inside ? window.in_pixels() : padded.floats(window.h.out);
   }
   group = packs ? round_up(k, terms) * plane : round_up(step.channels, unit) * plane;
 }
@@ -67,7 +70,7 @@ struct ConvStep::DirectTasks {
       return;
     }
     const int64_t split = std::min(parts_of(wanted, step.groups * slabs), parts_of(pixels, kFewPixels));
-    parts = std::max(split, parts_of(pixels, kManyPixels));
+    parts = std::max(split, parts_of(pixels, places.inside ? kManyInside : kManyPixels));
     // Members that share the pixels each read all weights.
     const int64_t values = step.channels * step.window.in_pixels() + step.outputs * pixels;
     const bool by_rows = step.makes_blocks() && has_rows_for(step.window, int(members));
@@ -92,6 +95,7 @@ bool ConvStep::is_direct() const {
   if (!whole && outputs < (large ? kFewChannels : kPackedConvOutputs)) return false;
   if (window.out_pixels() < kPackedConvPixels) return false;
   if (window.w.out > kMostRow && window.h.out > 1) return false;
+  if (leaves_out_padding(*this)) return window.w.out >= kLeastRow;
   if (!PaddedRows::is_reasonable(window, kMostPaddedFloats)) return false;
   const Places places(*this, kernels());
   return places.row_pixels >= kLeastRow && (places.in_place || places.plane <= kMostPaddedFloats / (groups * channels));
@@ -105,7 +109,9 @@ std::vector<int64_t> ConvStep::direct_offsets() const {
   for (int64_t channel = 0; channel < channels; ++channel) {
     for (int64_t i = 0; i < h.kernel; ++i) {
       for (int64_t j = 0; j < w.kernel; ++j) {
-        const int64_t tap = places.in_place ? i * h.dilation * w.in + j * w.dilation : places.padded.offset(i, j);
+        int64_t tap = places.padded.offset(i, j);
+        if (places.in_place) tap = i * h.dilation * w.in + j * w.dilation;
+        if (places.inside) tap = (i * h.dilation - h.pad) * w.in + j * w.dilation - w.pad;
         offsets.push_back(places.of_channel(channel) + tap * places.unit);
       }
     }
@@ -113,20 +119,24 @@ std::vector<int64_t> ConvStep::direct_offsets() const {
   return offsets;
 }
 
-// Weights of outputs from `channel` on as they are stored: `rows` outputs share `stride` bytes.
-struct ConvStep::SlabWeights {
-  SlabWeights(const ConvStep& step, int64_t channel)
-      : rows(step.format == WeightFormat::Dense ? 1 : kBlockOutputs),
-        stride(rows == 1 ? step.inputs() * elem_bytes(step.elem) : block_bytes(step.format, step.inputs())),
-        term(rows * elem_bytes(step.elem)),
-        first(step.weights + channel / rows * stride) {}
+ConvStep::SlabWeights::SlabWeights(const ConvStep& step, int64_t channel)
+    : step(step),
+      rows(step.format == WeightFormat::Dense ? 1 : kBlockOutputs),
+      stride(rows == 1 ? step.inputs() * elem_bytes(step.elem) : block_bytes(step.format, step.inputs())),
+      term(rows * elem_bytes(step.elem)),
+      packed_stride(step.format == WeightFormat::LinearF32 ? stride / 4 : kSlabTerms * 16),
+      first(step.weights + channel / rows * stride) {}
 
-  // Of an output, a multiple of `rows`, counted from `channel`, and a term, an even one of fp16.
-  const std::byte* at(int64_t output, int64_t k) const { return first + output / rows * stride + k * term; }
-
-  int64_t rows, stride, term;
-  const std::byte* first;
-};
+const float* ConvStep::SlabWeights::packed(const KernelTable& kernels, int64_t count, int64_t k, int64_t terms,
+                                           float* scratch) const {
+  const std::byte* stored = at(0, k);
+  if (step.format == WeightFormat::LinearF32) return reinterpret_cast<const float*>(stored);
+  if (step.format == WeightFormat::LinearF16)
+    kernels.half_slab({reinterpret_cast<const uint16_t*>(stored), parts_of(count, 16), terms, stride / 2, scratch});
+  else
+    kernels.slab[step.elem]({stored, count, terms, step.inputs(), scratch});
+  return scratch;
+}
 
 int64_t ConvStep::direct_shared_bytes() const {
   const Places places(*this, kernels());
@@ -136,6 +146,7 @@ int64_t ConvStep::direct_shared_bytes() const {
 int64_t ConvStep::direct_member_bytes() const {
   const Places places(*this, kernels());
   const int64_t pixels = DirectTasks(*this, places, ThreadPool::instance().size()).part_pixels;
+  if (places.inside) return inside_member_bytes(places, pixels);
   return std::max(DirectScratch::bytes(places, pixels), window.w.in * 4);
 }
 
@@ -143,6 +154,7 @@ void ConvStep::run_direct(const RunContext& context) const {
   const Places places(*this, context.kernels);
   const DirectTasks tasks(*this, places, context.pool.size());
   const int64_t plane_bytes = window.in_pixels() * elem_bytes(elem);
+  const bool finite = places.inside && has_finite_weights(context);
   const auto part_at = [&](int64_t image, int64_t group, int64_t index) {
     const int64_t pixel = index * tasks.part_pixels;
     return Panel{image, group, pixel, std::min(tasks.part_pixels, window.out_pixels() - pixel)};
@@ -172,7 +184,9 @@ void ConvStep::run_direct(const RunContext& context) const {
       const Panel part = part_at(image, group, index / of_part);
       const DirectScratch scratch(context.member(member), places, tasks.part_pixels);
       places.of_pixels(part.pixel, part.count, scratch.read_at);
-      multiply_direct(context, places, source + group * places.group, part, row, scratch);
+      if (places.inside) sum_inside(context, places, source, part, row, scratch, finite);
+      multiply_direct(context, places, source + group * places.group, part, row, scratch, nullptr, 0,
+                      places.inside ? Holds::Sums : Holds::Nothing);
     };
     context.pool.parallel_runs(of_part * tasks.parts, multiply);
   }
@@ -181,7 +195,7 @@ void ConvStep::run_direct(const RunContext& context) const {
 
 void ConvStep::multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
                                int64_t row, const DirectScratch& scratch, float* to, int64_t to_pixels,
-                               bool holds_weights) const {
+                               Holds holds) const {
   const bool blocks = makes_blocks();
   const int64_t size = blocks ? 4 : elem_bytes(elem), k = inputs(), pixels = window.out_pixels();
   const int64_t rows = std::min(places.slab, outputs - row), channel = part.group * outputs + row;
@@ -194,25 +208,21 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
   const float* biases = bias == nullptr ? nullptr : bias + channel;
   const int64_t vectors = parts_of(rows, 16);
   const SlabWeights factors(*this, channel);
-  for (int64_t first = 0; first < k; first += some) {
+  int64_t first = holds == Holds::Sums ? k : 0;
+  do {
     const int64_t terms = std::min(some, k - first);
-    const std::byte* stored = factors.at(0, first);
-    DirectArgs args{source,          scratch.read_at, direct_offsets_.data() + first,
-                    scratch.weights, kSlabTerms * 16, scratch.acc,
-                    terms,           vectors,         part.count,
+    const bool turns = holds == Holds::Nothing || format == WeightFormat::LinearF32;
+    DirectArgs args{source,
+                    scratch.read_at,
+                    direct_offsets_.data() + first,
+                    turns ? factors.packed(context.kernels, rows, first, terms, scratch.weights) : scratch.weights,
+                    factors.packed_stride,
+                    scratch.acc,
+                    terms,
+                    vectors,
+                    part.count,
                     first == 0};
     args.step = places.unit;
-    if (format == WeightFormat::LinearF32) {
-      args.packed = reinterpret_cast<const float*>(stored);
-      args.packed_stride = factors.stride / 4;
-    } else if (holds_weights) {
-      // scratch.weights
-    } else if (format == WeightFormat::LinearF16) {
-      context.kernels.half_slab(
-          {reinterpret_cast<const uint16_t*>(stored), vectors, terms, factors.stride / 2, scratch.weights});
-    } else {
-      context.kernels.slab[elem]({stored, rows, terms, k, scratch.weights});
-    }
     // The next terms, or the first of the slab that this member is likely to take next.
     const bool ends = first + some >= k;
     const bool fetches = !ends || row + places.slab + rows <= outputs;
@@ -226,9 +236,10 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     if (ends && blocks)
       context.kernels.direct_blocks({args, biases, reinterpret_cast<const float*>(summand),
                                      reinterpret_cast<float*>(out), rows, block_floats, elem, stored_end()});
-    else
+    else if (terms > 0)
       context.kernels.direct(args);
-  }
+    first += some;
+  } while (first < k);
   if (blocks) {
     for (int64_t i = 0; i < vectors; ++i)
       end_blocks(context, reinterpret_cast<float*>(out) + i * block_floats, part.count);

@@ -63,11 +63,27 @@ struct ConvStep::Places {
   int64_t unit;     // channels whose pixels lie side by side, and floats from one pixel to the next
   bool any_pixels;  // tiles take kPackedTile pixels from any rows
   bool packs;       // the terms of a tile of pixels lie side by side: [k / terms, tiles, terms, kPackedTile]
+  bool inside;      // taps in the padding are left out, so that there is none; what lies in planes is turned to blocks
   bool in_place;    // else, unless it packs, padded planes
   int64_t rows, row_pixels, row_stride, plane;  // plane: pixels
   int64_t slab, terms;                          // outputs, and their terms at a time: they fit the first cache
   int64_t group;                                // floats
   int64_t part_pixels = 0;  // of a part that is packed alone; 0: all pixels are packed, or padded, first
+};
+
+// Weights of outputs from `channel` on as they are stored: `rows` outputs share `stride` bytes.
+struct ConvStep::SlabWeights {
+  SlabWeights(const ConvStep& step, int64_t channel);
+
+  // Of an output, a multiple of `rows`, counted from `channel`, and a term, an even one of fp16.
+  const std::byte* at(int64_t output, int64_t k) const { return first + output / rows * stride + k * term; }
+  // Those of `terms` from k on of `count` outputs where the kernels can read them: stored, or turned into `scratch`.
+  // Vectors of 16 outputs are `packed_stride` apart.
+  const float* packed(const KernelTable& kernels, int64_t count, int64_t k, int64_t terms, float* scratch) const;
+
+  const ConvStep& step;
+  int64_t rows, stride, term, packed_stride;
+  const std::byte* first;
 };
 
 // A member's scratch. What packing needs meanwhile lies where the weights do.

@@ -92,7 +92,7 @@ void ConvStep::run_joined(const RunContext& context) const {
         const Panel part{image, 0, begin * in_cols + done, std::min(kPixelsAtOnce, between - done)};
         places.of_pixels(part.pixel, part.count, scratch.product.read_at);
         wide.multiply_direct(context, places, source, part, channel, scratch.product, scratch.between + done * kBlock,
-                             between, done > 0 && wide.inputs() <= places.terms);
+                             between, done > 0 && wide.inputs() <= places.terms ? Holds::Weights : Holds::Nothing);
       }
       const BlockWindow read{axis_of(window.h), axis_of(window.w), first, rows, cols};
       for (int64_t done = 0; done < width; done += kBlock) {

@@ -77,6 +77,14 @@ const float* ConvStep::prepare_direct(const RunContext& context, const Places& p
     return prepared;
   }
   const int64_t plane_bytes = window.in_pixels() * elem_bytes(elem);
+  if (places.inside) {
+    context.pool.parallel_for(parts_of(channels, kBlock), [&](int64_t block, int) {
+      const int64_t channel = block * kBlock, pixels = window.in_pixels();
+      context.kernels.slab[elem]({image + channel * plane_bytes, std::min(kBlock, channels - channel), pixels, pixels,
+                                  prepared + channel * pixels});
+    });
+    return prepared;
+  }
   if (!places.packs) {
     // Few planes are cut into parts.
     const int64_t planes = groups * channels, wanted = kTasksOfMember * context.pool.size();
