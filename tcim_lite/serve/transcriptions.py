@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -68,7 +67,7 @@ async def _written(service: Service, http: Request, task: Task) -> Response:
             language = await _heard(service, http, sounds, whisper, parts[0][2], params)
         before = service.vocabulary.encode(request.prompt or "", special=False)
         tokens = [whisper.prompt(language, task, timed=timed, text=before)] * len(parts)
-        params = replace(params, logit_bias=dict.fromkeys(whisper.never(timed=timed), -math.inf))
+        params = replace(params, rules=whisper.rules(timed=timed))
         texts = [TimedText(whisper, service.vocabulary) if timed else PartText(names_language=False) for _ in parts]
     try:
         prompts = await service.in_tower_thread(

@@ -24,7 +24,7 @@ def choose(request: Request, logits: np.ndarray, text: Sequence[int]) -> int:
         ValueError: A logit is NaN.
         NoTokenError: Bias and grammar forbid all tokens.
     """
-    return request.sampler(logits, text, len(request.prompt), request.allowed(logits.size))
+    return request.sampler(logits, text, len(request.prompt), request.allowed(logits))
 
 
 def add_token(

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -38,6 +38,13 @@ class State(enum.Enum):
     DONE = "done"
 
 
+class Rules(Protocol):
+    """What a kind of answers consists of, where that depends on how likely tokens are."""
+
+    def allowed(self, answer: Sequence[int], logits: np.ndarray) -> np.ndarray:
+        """Which tokens may follow those of an answer, [vocab] bool, if the graph gives these logits, [vocab]."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How one answer is made, and where it ends.
@@ -65,6 +72,7 @@ class SamplingParams:
         prompt_logprobs: as `logprobs`, for the tokens of the prompt after the first. Needs a package whose prefill
             graph returns all logits; rows of other prompts are then not reused.
         structured: what the answer must look like.
+        rules: what it consists of besides; None allows all tokens.
         skip_special_tokens: the text has no special tokens of the tokenizer.
         adapter: name of the LoRA that answers, one that the engine was opened with; None for the base model.
 
@@ -91,6 +99,7 @@ class SamplingParams:
     logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int | None = None
     structured: StructuredOutput | None = None
+    rules: Rules | None = None
     skip_special_tokens: bool = True
     adapter: str | None = None
 
@@ -263,18 +272,21 @@ class Request:
     def takes_largest(self) -> bool:
         """Whether the id of the largest logit is all that it needs of the logits after its newest token."""
         is_plain = self.sampler.takes_largest and self.params.logprobs is None and self.matcher is None
-        return is_plain and self._may_end
+        return is_plain and self.params.rules is None and self._may_end
 
     @property
     def _may_end(self) -> bool:
         return self.chosen >= self.params.min_tokens or not self.ends
 
-    def allowed(self, vocab_size: int) -> np.ndarray | None:
-        """Which tokens may come next, [vocab] bool, by the grammar and min_tokens; None for all."""
+    def allowed(self, logits: np.ndarray) -> np.ndarray | None:
+        """Which tokens may come next, [vocab] bool, by the grammar, the rules and min_tokens; None for all."""
         allowed = self.matcher.allowed() if self.matcher else None
+        if self.params.rules is not None:
+            own = self.params.rules.allowed(self.tokens, logits)
+            allowed = own if allowed is None else own & allowed
         if self._may_end:
             return allowed
-        allowed = np.ones(vocab_size, bool) if allowed is None else allowed.copy()
+        allowed = np.ones(logits.size, bool) if allowed is None else allowed.copy()
         allowed[list(self.ends)] = False
         return allowed
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,62 @@ _MOST_BYTES = 16 << 20  # of a config
 _FRAMES_OF_A_ROW = 2
 _SECONDS = 0.02  # from one token of time to the next
 _ENGLISH_VOCABULARY = 51864  # of OpenAI's .en checkpoints; those of several languages have more
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRules:
+    """What a text consists of, as transformers and OpenAI's own program have it; `Rules` of the engine.
+
+    Attributes:
+        never: tokens that no text has.
+        not_first: tokens that begin none.
+        first_time: id of the time 0; all behind it are times.
+        end: id of the token that ends a text; those before it are words.
+        latest_begin: how many times after 0 a text may begin at most; None for any.
+        timed: a text begins with a time, and has two at each cut: the end of a piece, and the begin of the next. Only
+            the end of the text may follow one alone. They do not decrease, and no piece is empty.
+    """
+
+    never: frozenset[int]
+    not_first: frozenset[int]
+    first_time: int
+    end: int
+    latest_begin: int | None
+    timed: bool
+
+    def allowed(self, answer: Sequence[int], logits: NDArray[Any]) -> NDArray[np.bool_]:
+        """As `Rules.allowed`."""
+        allowed = np.ones(logits.size, bool)
+        allowed[list(self.never if answer else self.never | self.not_first)] = False
+        if self.timed:
+            self._time(allowed, answer, logits.astype(np.float32))
+        else:
+            allowed[self.first_time :] = False
+        return allowed
+
+    def _time(self, allowed: NDArray[np.bool_], answer: Sequence[int], logits: NDArray[np.float32]) -> None:
+        first = self.first_time
+        allowed[first - 1] = False  # which says that there are no times
+        times = [token for token in answer if token >= first]
+        has_begun = len(answer) > 0 and answer[-1] >= first
+        has_ended = has_begun and len(answer) > 1 and answer[-2] < first  # a piece, and none has begun
+        if has_ended:
+            allowed[: self.end] = False
+        elif has_begun:
+            allowed[first:] = False
+        if times:
+            allowed[first : times[-1] + (not has_ended)] = False
+        if not answer:
+            allowed[:first] = False
+            if self.latest_begin is not None:
+                allowed[first + self.latest_begin + 1 :] = False
+        words, others = logits[:first][allowed[:first]], logits[first:][allowed[first:]]
+        if (
+            words.size and others.size
+        ):  # a time comes if it is likelier that any comes than that the likeliest word does
+            most = others.max()
+            if most + np.log(np.exp(others - most).sum()) > words.max():
+                allowed[:first] = False
 
 
 class WhisperReader:
@@ -57,8 +114,9 @@ class WhisperReader:
             name[2:-2]: number for name, number in names.items() if re.fullmatch(r"<\|[a-z]{2,3}\|>", name)
         }
         self._size = self._count(configs, "vocab_size")
-        never = told.get("suppress_tokens") or ()
-        self._never = frozenset(token for token in never if isinstance(token, int) and 0 <= token < self._size)
+        self._told = told
+        ends = self._listed("eos_token_id") or self._listed("eos_token_id", configs.config)
+        self._end = min(ends, default=self.placeholder)
 
     def prepare(self, samples: NDArray[np.float32]) -> Prepared:
         """Counts; runs nothing.
@@ -87,17 +145,24 @@ class WhisperReader:
         Args:
             language: A code of `languages`; None for a model of English alone.
             task: To write down what is said, or to translate it into English.
-            timed: Times are written between words. The first is given, as vLLM does it.
+            timed: Times are written between words.
             text: Tokens of a text before the sound; as many of the last as Whisper takes.
         """
         before = [self._id_of("<|startofprev|>"), *text[-(self._context // 2 - 1) :]] if text else []
         said = [] if language is None else [self.languages[language], self._id_of(f"<|{task}|>")]
-        return [*before, self.placeholder, *said, self._untimed + 1 if timed else self._untimed]
+        return [*before, self.placeholder, *said, *([] if timed else [self._untimed])]
 
-    def never(self, *, timed: bool) -> frozenset[int]:
-        """Tokens that no text has, with times in it or without."""
-        times = (self._untimed,) if timed else range(self._untimed + 1, self._size)
-        return self._never | frozenset(times)
+    def rules(self, *, timed: bool) -> TextRules:
+        """Of texts with times between words or without."""
+        latest = self._told.get("max_initial_timestamp_index")
+        return TextRules(
+            never=self._listed("suppress_tokens"),
+            not_first=self._listed("begin_suppress_tokens"),
+            first_time=self._untimed + 1,
+            end=self._end,
+            latest_begin=latest if isinstance(latest, int) and latest >= 0 else None,
+            timed=timed,
+        )
 
     def pieces(self, tokens: Sequence[int], seconds: float) -> list[tuple[float, float, list[int]]]:
         """Text with times, cut at them: begin, end and tokens of each piece of a sound of so many seconds."""
@@ -112,6 +177,12 @@ class WhisperReader:
                 found.append((begin, time, words))
             begin, words = time, []
         return found
+
+    def _listed(self, name: str, config: Mapping[str, Any] | None = None) -> frozenset[int]:
+        """Tokens of the vocabulary in a list of generation_config.json, or of another config, or one alone."""
+        value = (self._told if config is None else config).get(name)
+        tokens = value if isinstance(value, list) else [value]
+        return frozenset(token for token in tokens if isinstance(token, int) and 0 <= token < self._size)
 
     @staticmethod
     def _count(configs: Configs, name: str) -> int:
