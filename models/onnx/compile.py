@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tcim_lite.hmm import model_bytes, write_model
+from tcim_lite.hmm import Value, model_bytes, write_model
 
 from ..common.errors import CompileError
 from ..common.package import checkpoint_of, staged_package
@@ -23,8 +23,9 @@ from .fuse import fuse
 from .hmonnx import is_hmonnx
 from .lowering import lower_network
 from .network import Network
-from .read import load, read
+from .read import expanded, load, read
 from .resizer import NO_RESIZER, ImageInput
+from .rest import rest_of
 from .survey import ShapesOnly, survey
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class OnnxOptions:
         ends: Values that are the outputs instead of the file's; none: the file's are.
         begins: Values that are the first inputs; what they are made of is left out.
         constants: Numbers of inputs that are constants instead, by name; one number fills an input.
+        rest: ONNX file to write with what is left to the host behind `ends`; without `ends`, those of `cut_of`.
     """
 
     model: Path
@@ -60,6 +62,7 @@ class OnnxOptions:
     ends: tuple[str, ...] = ()
     begins: tuple[str, ...] = ()
     constants: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    rest: Path | None = None
 
     def __post_init__(self) -> None:
         """Raises CompileError for a value that cannot be."""
@@ -121,11 +124,14 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
             before it, if there are some.
         CompileError: An input's shape is not known, or the output cannot be written.
     """
-    assert options.output is not None
+    output = options.output
+    assert output is not None
     name = options.name if options.name is not None else re.sub(r"[/:]", "_", options.model.stem)
     if not name.strip() or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
-    _check_place(options.output / f"{name}.hmm")
+    _check_place(output / f"{name}.hmm")
+    if options.rest is not None and not options.ends:
+        options = replace(options, ends=_ends(options))
     network, profile = _network(options), profile_for(options.quant)
     try:
         network = fuse(network, profile=profile)
@@ -133,14 +139,36 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     except UnsupportedNodeError as error:
         cut, deciding = cut_of(_network(options)), deciding_inputs(partial(_network, options))
         raise UnsupportedNodeError("; ".join(str(part) for part in (error, deciding, cut) if part)) from error
-    with staged_package(options.output, re.compile(re.escape(f"{name}.hmm")), of_a_network=True) as staging:
+    with staged_package(output, re.compile(re.escape(f"{name}.hmm")), of_a_network=True) as staging:
         try:
             write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network, options.images))
         except ValueError as error:
             raise CompileError(f"{options.model.name}: {error}") from error
+        if options.rest is not None:
+            _write_rest(options, options.rest, [graph.values[i] for i in graph.outputs])
     ops = Counter(op.kind for op in graph.ops)
-    path = options.output / f"{name}.hmm"
+    path = output / f"{name}.hmm"
     return OnnxResult(path, ops, emit.saturated, emit.clamped_codes, is_hmonnx(network))
+
+
+def _ends(options: OnnxOptions) -> tuple[str, ...]:
+    """Where to end so that the rest is what cannot be compiled."""
+    cut = cut_of(_network(options))
+    if cut is None or not cut.left:
+        found = "nothing can be compiled before" if _missing(_network(options)) else "there is nothing"
+        raise CompileError(f"--rest: {found} what is not supported; leave it out, or say with --end-at where to end")
+    return cut.ends
+
+
+def _write_rest(options: OnnxOptions, path: Path, ends: Sequence[Value]) -> None:
+    import onnx
+
+    whole = survey(_network(replace(options, ends=()))).values
+    rest = rest_of(expanded(load(options.model), options.model.parent)[0], whole, ends, options.begins)
+    try:
+        onnx.save(rest, path)
+    except (OSError, ValueError) as error:
+        raise CompileError(f"--rest {path}: {error}") from error
 
 
 def _check_place(path: Path) -> None:

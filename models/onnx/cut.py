@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .emit import Tensor
 from .errors import shown
-from .network import Network
+from .network import Network, Node
 from .order import read_inside
 from .survey import survey
+from .table import Operand
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,9 @@ class Cut:
         if not self.left:
             return f"without its empty outputs it compiles with {options}"
         ops = ", ".join(f"{count} {shown(op)}" for op, count in self.left.most_common())
-        return f"all before it compiles with {options}; the host then computes the rest: {ops}"
+        return (
+            f"all before it compiles with {options}; the host then computes the rest, which --rest FILE writes: {ops}"
+        )
 
 
 def cut_of(network: Network) -> Cut | None:
@@ -38,11 +42,16 @@ def cut_of(network: Network) -> Cut | None:
 
     Outputs that do not need what is refused stay outputs.
     """
-    made = {name for node in network.nodes for name in node.outputs}
-    values = survey(network).values
+    nodes = network.nodes
+    values = survey(network).values  # which puts the nodes of an If or Loop in its place
+    return _cut(network, network.nodes, nodes, values) or _cut(network, nodes, nodes, values)
+
+
+def _cut(network: Network, nodes: Sequence[Node], of_file: Sequence[Node], values: Mapping[str, Operand]) -> Cut | None:
+    made = {name for node in of_file for name in node.outputs}
     ends = [name for name in dict.fromkeys(network.outputs) if isinstance(values.get(name), Tensor)]
     left: Counter[str] = Counter()
-    for node in network.nodes:
+    for node in nodes:
         if all(not name or name in values for name in node.outputs):
             continue
         left[node.op] += 1

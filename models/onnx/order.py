@@ -63,18 +63,21 @@ def read_inside(node: Node) -> set[str]:
     """What the graphs among a node's attributes read of the graph around them."""
     from onnx import AttributeProto
 
-    def free(graph: onnx.GraphProto) -> set[str]:
-        own = {info.name for info in (*graph.input, *graph.initializer)}
-        own |= {name for proto in graph.node for name in proto.output}
-        read = {name for proto in graph.node for name in proto.input} | {info.name for info in graph.output}
-        for proto in graph.node:
-            for attribute in proto.attribute:
-                if attribute.type == AttributeProto.GRAPH:
-                    read |= free(attribute.g)
-        return read - own
+    return read_by(value for value in node.attributes.values() if isinstance(value, AttributeProto))
+
+
+def read_by(attributes: Iterable[onnx.AttributeProto]) -> set[str]:
+    """What the graphs among attributes read of the graph around them."""
+    from onnx import AttributeProto
 
     names: set[str] = set()
-    for value in node.attributes.values():
-        if isinstance(value, AttributeProto) and value.type == AttributeProto.GRAPH:
-            names |= free(value.g)
+    for attribute in attributes:
+        if attribute.type == AttributeProto.GRAPH:
+            graph = attribute.g
+            own = {info.name for info in (*graph.input, *graph.initializer)}
+            read = {info.name for info in graph.output}
+            for proto in graph.node:
+                own |= {*proto.output}
+                read |= {*proto.input, *read_by(proto.attribute)}
+            names |= read - own
     return names - {""}

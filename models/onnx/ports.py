@@ -128,18 +128,23 @@ def fixed_inputs(
 
 
 def begun(model: onnx.ModelProto, begins: Sequence[str]) -> list[onnx.ValueInfoProto]:
-    """Values as inputs, of the type and shape that the file has for them or that follow; else float32 of any shape."""
+    """Values as inputs, as `known_types` has them."""
+    known = known_types(model, begins)
+    return [known[name] for name in begins]
+
+
+def known_types(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, onnx.ValueInfoProto]:
+    """Values with the type and shape that the file has for them or that follow; else float32 of any shape."""
     from onnx import TensorProto, helper, shape_inference
 
-    if not begins:
-        return []
-    known = {info.name: info for info in model.graph.value_info}
-    if any(name not in known for name in begins):
+    graph = model.graph
+    known = {info.name: info for info in (*graph.value_info, *graph.output)}
+    if any(name not in known for name in names):
         try:
             known |= {info.name: info for info in shape_inference.infer_shapes(without_weights(model)).graph.value_info}
         except Exception:  # its own; the user may say the shape
             known = dict(known)
-    return [known.get(name) or helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in begins]
+    return {name: known.get(name) or helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names}
 
 
 def takes_batch(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:

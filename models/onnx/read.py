@@ -82,11 +82,7 @@ def read(
         CompileError: An input's shape is not known, or `shapes`, `batch` or `fixed` fit no input, or `ends` or `begins`
             name no value that a node makes.
     """
-    _check_texts(model)
-    make_dense(model, folder)
-    model = inlined(model, MAX_NODES)
-    opset, foreign = _opsets(model)
-    model = written_out(model, opset)
+    model, opset, foreign = expanded(model, folder)
     graph = model.graph
     nodes = [node_of(proto, opset, foreign) for proto in graph.node]
     if len(nodes) > MAX_NODES:
@@ -119,6 +115,15 @@ def read(
     if graph.name:
         _check_name(graph.name, "the graph")
     return Network(graph.name, ordered, constants, inputs, outputs, opset, foreign)
+
+
+def expanded(model: onnx.ModelProto, folder: Path | None) -> tuple[onnx.ModelProto, int, dict[str, int]]:
+    """A model without functions and sparse constants, its opset, and the versions of its other domains."""
+    _check_texts(model)
+    make_dense(model, folder)
+    model = inlined(model, MAX_NODES)
+    opset, foreign = _opsets(model)
+    return written_out(model, opset), opset, foreign
 
 
 def _check_inputs(wanted: Set[str], names: Set[str]) -> None:

@@ -49,7 +49,7 @@ def _options(args: argparse.Namespace) -> OnnxOptions:
     values: dict[str, Any] = {"model": args.checkpoint, "batch": getattr(args, "batch", 1)}
     if is_config(args.checkpoint):
         values |= read_config(args.checkpoint, getattr(args, "batch", None))
-    values |= {key: getattr(args, key) for key in ("output", "name", "quant") if hasattr(args, key)}
+    values |= {key: getattr(args, key) for key in ("output", "name", "quant", "rest") if hasattr(args, key)}
     if hasattr(args, "shape"):
         values["shapes"] = {**values.get("shapes", {}), **_shapes(args.shape)}
     if hasattr(args, "image"):

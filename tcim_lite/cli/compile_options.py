@@ -235,6 +235,13 @@ _OF_NETWORKS = Section(
             action="append",
             help="begin the model at this value: an input, before the file's; --shape may give its shape; repeatable",
         ),
+        _option(
+            "--rest",
+            metavar="FILE",
+            type=Path,
+            help="write what is left to the host as an ONNX file; without --end-at, what is not supported and what "
+            "follows from it",
+        ),
         _flag("--check", help="count the ops and name those that are not supported; write nothing"),
         _option(
             "--image",

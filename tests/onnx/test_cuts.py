@@ -41,7 +41,7 @@ def test_the_refusal_and_the_check_say_where_to_end(detector, tmp_path, capsys):
     ends = ("pixels", "all boxes", "scores")
     said = (
         "all before it compiles with --end-at pixels --end-at 'all boxes' --end-at scores; the host then computes the "
-        "rest: 2 Gather, 1 NonMaxSuppression"
+        "rest, which --rest FILE writes: 2 Gather, 1 NonMaxSuppression"
     )
     command = ["compile", str(detector), "-o", str(tmp_path / "out"), "--quant", "float32", "-q"]
     assert main(command) == 2
@@ -66,6 +66,92 @@ def test_nothing_is_suggested_where_nothing_comes_before(make_model, tmp_path):
     with pytest.raises(CompileError) as error:
         compile_onnx(OnnxOptions(model=path, output=tmp_path / "out"))
     assert "--end-at" not in str(error.value)
+
+
+def run_with_rest(path, folder, feeds, *options, quant="float32"):
+    """The outputs of a package and of the rest that the host computes, by name."""
+    rest, command = folder / "rest.onnx", ["compile", str(path), "-o", str(folder / "out"), "--quant", quant, "-q"]
+    assert main([*command, "--rest", str(rest), *options]) == 0
+    module = rt.Module.load(folder / "out" / "net.hmm")
+    for name, array in feeds.items():
+        module.set_input(name, array)
+    module.run(sync=True)
+    made = {
+        name: module.get_output(name).numpy() for name in map(module.get_output_name, range(module.get_num_outputs()))
+    }
+    session = pytest.importorskip("onnxruntime", reason="needs onnxruntime").InferenceSession(rest)
+    read = {info.name: made[info.name] if info.name in made else feeds[info.name] for info in session.get_inputs()}
+    outputs = [info.name for info in session.get_outputs()]
+    return {**made, **dict(zip(outputs, session.run(outputs, read), strict=True))}
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16"])
+def test_the_rest_is_a_file_that_the_host_runs(detector, tmp_path, run_there, quant):
+    import onnx
+
+    rng = np.random.default_rng(5)
+    corner = rng.integers(0, 8, (1, 6, 2)) * 0.5  # numbers of float16
+    x, s = np.concatenate([corner, corner + 2], axis=2, dtype=np.float32), rng.permutation(12).reshape(1, 2, 6) * 0.25
+    feeds = {"x": x, "s": s.astype(np.float32)}
+    wanted = run_there(onnx.load(detector), feeds)
+    found = run_with_rest(detector, tmp_path, feeds, quant=quant)
+    assert wanted["boxes"].shape[1] > 1
+    assert [*found] == ["pixels", "all boxes", "scores", "boxes"]
+    for name, array in wanted.items():
+        assert np.array_equal(found[name].reshape(array.shape), array)
+
+
+def test_the_rest_reads_integers_truths_scalars_and_inputs_as_the_file_has_them(make_model, tmp_path, run_there):
+    """A branch reads values from outside, a size is known, and an input is read behind the cut as well."""
+    from onnx import TensorProto, helper
+
+    info = helper.make_tensor_value_info
+    chosen = helper.make_graph(
+        [helper.make_node("Identity", ["found"], ["chosen"])], "a", [], [info("chosen", 7, None)]
+    )
+    other = helper.make_graph([helper.make_node("Identity", ["places"], ["other"])], "b", [], [info("other", 7, None)])
+    nodes = [
+        ("Greater", ["x", "limit"], ["is large"], {}),
+        ("NonZero", ["is large"], ["found"], {}),
+        ("ArgMax", ["x"], ["places"], {"axis": 1}),
+        ("ReduceMax", ["x"], ["most"], {"keepdims": 0}),
+        ("Greater", ["most", "limit"], ["any"], {}),
+        ("If", ["any"], ["which"], {"then_branch": chosen, "else_branch": other}),
+        ("Size", ["places"], ["size"], {}),
+        ("Mul", ["which", "size"], ["scaled"], {}),
+        ("Size", ["scaled"], ["count"], {}),
+        ("Cast", ["count"], ["number"], {"to": 1}),
+        ("Mul", ["x", "number"], ["y"], {}),
+        ("Mul", ["number", "most"], ["z"], {}),
+    ]
+    model = make_model(nodes, {"x": (2, 3)}, ["y", "z", "scaled"], {"limit": np.float32(1)})
+    model.graph.output[2].type.tensor_type.elem_type = TensorProto.INT64
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    for x in (np.float32([[0, 2, 1], [3, 0, 2]]), np.float32([[0, 1, 0], [1, 0, 0]])):
+        wanted = run_there(model, {"x": x})
+        found = run_with_rest(tmp_path / "net.onnx", tmp_path, {"x": x})
+        for name, array in wanted.items():
+            assert found[name].dtype == array.dtype
+            assert np.array_equal(found[name], array)
+
+
+def test_a_rest_of_nothing_is_refused(detector, make_model, tmp_path):
+    def error(path, **options):
+        with pytest.raises(CompileError) as caught:
+            compile_onnx(OnnxOptions(model=path, output=tmp_path / "out", rest=tmp_path / "rest.onnx", **options))
+        return str(caught.value)
+
+    for name, op, text in (
+        ("whole", "Relu", "there is nothing"),
+        ("none", "NonZero", "nothing can be compiled before"),
+    ):
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(make_model([(op, ["x"], ["y"], {})], {"x": (2, 3)}, ["y"]).SerializeToString())
+        assert f"--rest: {text} what is not supported" in error(path)
+    assert "--rest: nothing is left for the host" in error(tmp_path / "whole.onnx", ends=("y",))
+    assert not (tmp_path / "rest.onnx").exists()
+    with pytest.raises(CompileError, match=f"--rest {tmp_path}: "):
+        compile_onnx(OnnxOptions(model=detector, output=tmp_path / "out", rest=tmp_path))
 
 
 def test_values_that_no_node_makes_are_refused(detector, tmp_path):
