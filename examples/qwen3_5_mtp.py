@@ -6,13 +6,12 @@ python examples/qwen3_5_mtp.py OUT --question "What is 12 + 30?"
 
 import argparse
 import re
-import sys
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 import tcim_lite.runtime as tcim
-from tcim_lite.console import run_main
+from tcim_lite.console import run_program
 from tcim_lite.llm import Package, cache_names, encode_chat, load_tokenizer
 
 STATE = re.compile(r"past_(conv_cache|recurrent_state)_(\w+)$")
@@ -183,21 +182,18 @@ def main() -> None:
     args = parser.parse_args()
     if args.max_new_tokens is not None and args.max_new_tokens < 1:
         parser.error(f"--max-new-tokens {args.max_new_tokens}: expected at least 1")
-    try:
-        package = Package.open(args.package, args.name)
-        model = MtpModel(package)
-        tokenizer = load_tokenizer(package.tokenizer_folder)
-        prompt = encode_chat(tokenizer, [{"role": "user", "content": args.question}])
-        stats = {"runs": 0, "proposed": 0, "accepted": 0}
-        tokens = list(model.generate(prompt, package.stop_tokens(tokenizer), args.max_new_tokens, stats))
-        print(tokens if args.show_tokens else tokenizer.decode(tokens, skip_special_tokens=True))
-        print(
-            f"{len(tokens)} tokens in {stats['runs']} runs of the model | {stats['accepted']} of {stats['proposed']} "
-            "proposals accepted"
-        )
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    package = Package.open(args.package, args.name)
+    model = MtpModel(package)
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    prompt = encode_chat(tokenizer, [{"role": "user", "content": args.question}])
+    stats = {"runs": 0, "proposed": 0, "accepted": 0}
+    tokens = list(model.generate(prompt, package.stop_tokens(tokenizer), args.max_new_tokens, stats))
+    print(tokens if args.show_tokens else tokenizer.decode(tokens, skip_special_tokens=True))
+    print(
+        f"{len(tokens)} tokens in {stats['runs']} runs of the model | {stats['accepted']} of {stats['proposed']} "
+        "proposals accepted"
+    )
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_program(main)

@@ -9,7 +9,7 @@ import sys
 import time
 
 import tcim_lite.runtime as tcim
-from tcim_lite.console import run_main
+from tcim_lite.console import run_program
 from tcim_lite.llm import (
     Generator,
     Package,
@@ -91,23 +91,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="equal seeds give equal answers")
     args = parser.parse_args()
 
-    try:
-        started = time.perf_counter()
-        package = Package.open(args.package, args.name)
-        prefill, decode = load(package)
-        loaded = time.perf_counter() - started
-        tokenizer = load_tokenizer(package.tokenizer_folder)
-        stop_tokens = package.stop_tokens(tokenizer)
-        generator = Generator(prefill, decode, package.embedding_for(prefill), package.generation_defaults)
-        print(f"{package.name}: loaded in {loaded * 1e3:.0f} ms, context {generator.context_length} tokens")
-        messages: list[dict] = []
-        for question in questions(args):
-            messages.append({"role": "user", "content": question})
-            reply = answer(generator, tokenizer, stop_tokens, messages, args)
-            messages.append({"role": "assistant", "content": reply})
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    started = time.perf_counter()
+    package = Package.open(args.package, args.name)
+    prefill, decode = load(package)
+    loaded = time.perf_counter() - started
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    stop_tokens = package.stop_tokens(tokenizer)
+    generator = Generator(prefill, decode, package.embedding_for(prefill), package.generation_defaults)
+    print(f"{package.name}: loaded in {loaded * 1e3:.0f} ms, context {generator.context_length} tokens")
+    messages: list[dict] = []
+    for question in questions(args):
+        messages.append({"role": "user", "content": question})
+        reply = answer(generator, tokenizer, stop_tokens, messages, args)
+        messages.append({"role": "assistant", "content": reply})
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_program(main)

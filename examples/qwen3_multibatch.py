@@ -5,11 +5,10 @@ python examples/qwen3_multibatch.py OUT --question "What is 12 + 30?" --question
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Collection
 
-from tcim_lite.console import run_main
+from tcim_lite.console import run_program
 from tcim_lite.llm import Package, encode_chat, load_tokenizer
 from tcim_lite.llm.engine import Engine, Request, SamplingParams, Slots
 
@@ -68,37 +67,34 @@ def main() -> None:
     if args.max_new_tokens is not None and args.max_new_tokens < 1:
         parser.error(f"--max-new-tokens {args.max_new_tokens}: expected at least 1")
 
-    try:
-        package = Package.open(args.package, args.name)
-        tokenizer = load_tokenizer(package.tokenizer_folder)
-        slots = Slots.open(package)
-        # All that is admitted is prefilled before the next decode step: nobody waits for a stream of tokens here.
-        engine = Engine(
-            slots,
-            stop_tokens=package.stop_tokens(tokenizer),
-            max_waiting=None,
-            chunks_per_step=None,
-            static=args.static,
-        )
-        questions = args.question or QUESTIONS
-        prompts = [encode_chat(tokenizer, [{"role": "user", "content": q}], raw=args.raw or None) for q in questions]
-        queue_questions(engine, prompts, args)
-        print(f"{package.name}: {len(slots)} slots, {len(prompts)} requests, context {slots.context_length} tokens")
-        if len(slots) == 1:
-            print("  the decode graph has one slot; compile with --batch 4 to answer four questions at a time")
+    package = Package.open(args.package, args.name)
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    slots = Slots.open(package)
+    # All that is admitted is prefilled before the next decode step: nobody waits for a stream of tokens here.
+    engine = Engine(
+        slots,
+        stop_tokens=package.stop_tokens(tokenizer),
+        max_waiting=None,
+        chunks_per_step=None,
+        static=args.static,
+    )
+    questions = args.question or QUESTIONS
+    prompts = [encode_chat(tokenizer, [{"role": "user", "content": q}], raw=args.raw or None) for q in questions]
+    queue_questions(engine, prompts, args)
+    print(f"{package.name}: {len(slots)} slots, {len(prompts)} requests, context {slots.context_length} tokens")
+    if len(slots) == 1:
+        print("  the decode graph has one slot; compile with --batch 4 to answer four questions at a time")
 
-        def show(request: Request) -> None:
-            answer = request.tokens if args.show_tokens else tokenizer.decode(request.tokens, skip_special_tokens=True)
-            print(f"[slot {request.slot}] {questions[int(request.id)]}\n  {answer}", flush=True)
+    def show(request: Request) -> None:
+        answer = request.tokens if args.show_tokens else tokenizer.decode(request.tokens, skip_special_tokens=True)
+        print(f"[slot {request.slot}] {questions[int(request.id)]}\n  {answer}", flush=True)
 
-        cost = serve(engine, show)
-        print(
-            f"{cost['steps']} decode steps, slots busy {cost['occupancy']:.0%} | "
-            f"decode {cost['decode_rate']:.0f} tok/s | with prefill {cost['total_rate']:.0f} tok/s"
-        )
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    cost = serve(engine, show)
+    print(
+        f"{cost['steps']} decode steps, slots busy {cost['occupancy']:.0%} | "
+        f"decode {cost['decode_rate']:.0f} tok/s | with prefill {cost['total_rate']:.0f} tok/s"
+    )
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_program(main)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import tcim_lite.runtime as tcim
-from tcim_lite.console import run_main
+from tcim_lite.console import run_program
 from tcim_lite.llm import (
     LanguageModel,
     Package,
@@ -193,22 +193,19 @@ def main() -> None:
     parser.add_argument("--show-tokens", action="store_true", help="print token ids instead of text")
     args = parser.parse_args()
 
-    try:
-        package = Package.open(args.package, args.name)
-        with Pipeline(package, args.devices) as pipeline:
-            tokenizer = load_tokenizer(package.tokenizer_folder)
-            for stage, process in enumerate(pipeline.processes):
-                print(f"stage {stage}: device {pipeline.devices[stage]}, pid {process.pid}", flush=True)
-            for question in args.question or map(str.strip, sys.stdin):
-                prompt = encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None)
-                print(f"> {question}")
-                pipeline.cached_tokens = []  # prefill's caches lack what decode wrote: nothing to build on
-                tokens = pipeline.generate(prompt, Sampler(), args.max_new_tokens, package.stop_tokens(tokenizer))
-                print_answer(tokens, tokenizer, as_ids=args.show_tokens)
-                print(f"  [{pipeline.stats}]", flush=True)
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    package = Package.open(args.package, args.name)
+    with Pipeline(package, args.devices) as pipeline:
+        tokenizer = load_tokenizer(package.tokenizer_folder)
+        for stage, process in enumerate(pipeline.processes):
+            print(f"stage {stage}: device {pipeline.devices[stage]}, pid {process.pid}", flush=True)
+        for question in args.question or map(str.strip, sys.stdin):
+            prompt = encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None)
+            print(f"> {question}")
+            pipeline.cached_tokens = []  # prefill's caches lack what decode wrote: nothing to build on
+            tokens = pipeline.generate(prompt, Sampler(), args.max_new_tokens, package.stop_tokens(tokenizer))
+            print_answer(tokens, tokenizer, as_ids=args.show_tokens)
+            print(f"  [{pipeline.stats}]", flush=True)
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_program(main)

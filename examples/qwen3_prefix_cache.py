@@ -6,10 +6,9 @@ python examples/qwen3_prefix_cache.py OUT --no-cache      # the same answers, th
 """
 
 import argparse
-import sys
 from pathlib import Path
 
-from tcim_lite.console import run_main
+from tcim_lite.console import run_program
 from tcim_lite.llm import Package, encode_chat, load_tokenizer
 from tcim_lite.llm.engine import Engine, Request, SamplingParams
 
@@ -51,42 +50,39 @@ def main() -> None:
     if not 0 <= args.capacity_mb < float("inf"):
         parser.error(f"--capacity-mb {args.capacity_mb}: expected 0 or more")
 
-    try:
-        documents = [read_document(path) for path in args.document] if args.document else DOCUMENTS
-        package = Package.open(args.package, args.name)
-        tokenizer = load_tokenizer(package.tokenizer_folder)
-        engine = Engine.open(
-            package,
-            stop_tokens=package.stop_tokens(tokenizer),
-            reuse_prefixes=not args.no_cache,
-            prefix_cache_bytes=0 if args.no_cache else int(args.capacity_mb * 1e6),
-        )
-        prefill_s = 0.0
-        for question in args.question or QUESTIONS:
-            for number, document in enumerate(documents, 1):
-                prompt = encode_chat(
-                    tokenizer, [{"role": "user", "content": f"{document}\n{question}"}], raw=args.raw or None
-                )
-                request = answer(engine, prompt, args.max_new_tokens)
-                seconds = request.first_token - request.admitted
-                prefill_s += seconds
-                print(f"[document {number}] {question}\n  {tokenizer.decode(request.tokens, skip_special_tokens=True)}")
-                print(
-                    f"  [{len(prompt)} prompt tokens: {request.cached_tokens} there already, "
-                    f"{len(prompt) - request.cached_tokens} prefilled, first token after {seconds * 1e3:.1f} ms]",
-                    flush=True,
-                )
-        stats = engine.stats
-        print(
-            f"{stats.prompt_tokens} prompt tokens: {stats.cached_tokens} there already, "
-            f"{stats.prompt_tokens - stats.cached_tokens} prefilled, first tokens after {prefill_s * 1e3:.1f} ms "
-            f"in all | host cache {engine.host_rows.used_bytes / 1e6:.1f} MB"
-        )
-        if stats.cached_tokens:
-            print(f"saved {stats.cached_tokens / stats.prompt_tokens:.0%} of the prefill; --no-cache shows the time")
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    documents = [read_document(path) for path in args.document] if args.document else DOCUMENTS
+    package = Package.open(args.package, args.name)
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    engine = Engine.open(
+        package,
+        stop_tokens=package.stop_tokens(tokenizer),
+        reuse_prefixes=not args.no_cache,
+        prefix_cache_bytes=0 if args.no_cache else int(args.capacity_mb * 1e6),
+    )
+    prefill_s = 0.0
+    for question in args.question or QUESTIONS:
+        for number, document in enumerate(documents, 1):
+            prompt = encode_chat(
+                tokenizer, [{"role": "user", "content": f"{document}\n{question}"}], raw=args.raw or None
+            )
+            request = answer(engine, prompt, args.max_new_tokens)
+            seconds = request.first_token - request.admitted
+            prefill_s += seconds
+            print(f"[document {number}] {question}\n  {tokenizer.decode(request.tokens, skip_special_tokens=True)}")
+            print(
+                f"  [{len(prompt)} prompt tokens: {request.cached_tokens} there already, "
+                f"{len(prompt) - request.cached_tokens} prefilled, first token after {seconds * 1e3:.1f} ms]",
+                flush=True,
+            )
+    stats = engine.stats
+    print(
+        f"{stats.prompt_tokens} prompt tokens: {stats.cached_tokens} there already, "
+        f"{stats.prompt_tokens - stats.cached_tokens} prefilled, first tokens after {prefill_s * 1e3:.1f} ms "
+        f"in all | host cache {engine.host_rows.used_bytes / 1e6:.1f} MB"
+    )
+    if stats.cached_tokens:
+        print(f"saved {stats.cached_tokens / stats.prompt_tokens:.0%} of the prefill; --no-cache shows the time")
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_program(main)

@@ -6,7 +6,6 @@ python examples/qwen3_speculative.py OUT --accept classic --temperature 0.8 --se
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import tcim_lite.runtime as tcim
-from tcim_lite.console import run_main
+from tcim_lite.console import run_program
 from tcim_lite.llm import (
     Generator,
     Package,
@@ -192,20 +191,17 @@ def main() -> None:
     if args.max_new_tokens is not None and args.max_new_tokens < 1:
         parser.error(f"--max-new-tokens {args.max_new_tokens}: expected at least 1")
 
-    try:
-        package = Package.open(args.package, args.name)
-        speculator = Speculator(package, args)
-        tokenizer = load_tokenizer(package.tokenizer_folder)
-        total = Stats()
-        for question in args.question or QUESTIONS:
-            prompt = encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None)
-            tokens = list(speculator.generate(prompt, package.stop_tokens(tokenizer), args.max_new_tokens, total))
-            print(f"> {question}")
-            print(f"  {tokens if args.show_tokens else tokenizer.decode(tokens, skip_special_tokens=True)}", flush=True)
-        print(total)
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    package = Package.open(args.package, args.name)
+    speculator = Speculator(package, args)
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    total = Stats()
+    for question in args.question or QUESTIONS:
+        prompt = encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None)
+        tokens = list(speculator.generate(prompt, package.stop_tokens(tokenizer), args.max_new_tokens, total))
+        print(f"> {question}")
+        print(f"  {tokens if args.show_tokens else tokenizer.decode(tokens, skip_special_tokens=True)}", flush=True)
+    print(total)
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_program(main)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import tcim_lite.runtime as tcim
-from tcim_lite.console import run_main
+from tcim_lite.console import run_program
 from tcim_lite.llm import (
     Generator,
     LanguageModel,
@@ -98,23 +98,20 @@ def main() -> None:
     parser.add_argument("--show-tokens", action="store_true", help="print token ids instead of text")
     args = parser.parse_args()
 
-    try:
-        package = Package.open(args.package, args.name)
-        started = time.perf_counter()
-        model = (load_tensor_parallel if args.prefill == "tensor" else PipelinePrefill)(package, args.devices)
-        loaded_s = time.perf_counter() - started
-        print(f"{package.name}: devices {','.join(map(str, args.devices))}, loaded in {loaded_s * 1e3:.0f} ms")
-        tokenizer = load_tokenizer(package.tokenizer_folder)
-        for question in args.question or map(str.strip, sys.stdin):
-            prompt = encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None)
-            print(f"> {question}")
-            model.cached_tokens = []  # each question stands alone; after `pipeline`, prefill lacks what decode wrote
-            tokens = model.generate(prompt, Sampler(), args.max_new_tokens, package.stop_tokens(tokenizer))
-            print_answer(tokens, tokenizer, as_ids=args.show_tokens)
-            print(f"  [{model.stats}]", flush=True)
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    package = Package.open(args.package, args.name)
+    started = time.perf_counter()
+    model = (load_tensor_parallel if args.prefill == "tensor" else PipelinePrefill)(package, args.devices)
+    loaded_s = time.perf_counter() - started
+    print(f"{package.name}: devices {','.join(map(str, args.devices))}, loaded in {loaded_s * 1e3:.0f} ms")
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    for question in args.question or map(str.strip, sys.stdin):
+        prompt = encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None)
+        print(f"> {question}")
+        model.cached_tokens = []  # each question stands alone; after `pipeline`, prefill lacks what decode wrote
+        tokens = model.generate(prompt, Sampler(), args.max_new_tokens, package.stop_tokens(tokenizer))
+        print_answer(tokens, tokenizer, as_ids=args.show_tokens)
+        print(f"  [{model.stats}]", flush=True)
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_program(main)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import tcim_lite.runtime as tcim
-from tcim_lite.console import run_main
+from tcim_lite.console import run_program
 from tcim_lite.llm import (
     Package,
     clear_carried,
@@ -131,31 +131,28 @@ def main() -> None:
     args = parser.parse_args()
     if args.max_new_tokens is not None and args.max_new_tokens < 1:
         parser.error(f"--max-new-tokens {args.max_new_tokens}: expected at least 1")
-    try:
-        package = Package.open(args.package, args.name)
-        tokenizer = load_tokenizer(package.tokenizer_folder)
-        model = VisionLanguageModel(package)
-        processor = package.tokenizer_folder / "preprocessor_config.json"
-        pixels = pixels_of(args.image, model.vision, processor)
-        features = model.vision.see(pixels)
-        grid = tuple(side // model.vision.cell for side in pixels.shape[1:])
-        text = f"<|vision_start|><|image_pad|><|vision_end|>{args.question}"
-        tokens = np.array(encode_chat(tokenizer, [{"role": "user", "content": text}]))
-        pad = np.flatnonzero(tokens == model.image_token)
-        if len(pad) != 1:
-            hint = "leave <|image_pad|> out of the question" if len(pad) else "the tokenizer lacks <|image_pad|>"
-            sys.exit(f"error: the prompt has {len(pad)} image tokens, expected 1; {hint}")
-        tokens = np.insert(tokens, pad[0], [model.image_token] * (len(features[0]) - 1))
-        if len(tokens) >= model.context_length:
-            sys.exit(f"error: {len(tokens)} tokens, of them {len(features[0])} of the image, fill the context")
-        answer = []
-        stream = model.answer(tokens, features, grid, package.stop_tokens(tokenizer), args.max_new_tokens)
-        print_answer((answer.append(token) or token for token in stream), tokenizer)
-        if args.show_tokens:
-            print(answer)
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
-        sys.exit(f"error: {error}")
+    package = Package.open(args.package, args.name)
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    model = VisionLanguageModel(package)
+    processor = package.tokenizer_folder / "preprocessor_config.json"
+    pixels = pixels_of(args.image, model.vision, processor)
+    features = model.vision.see(pixels)
+    grid = tuple(side // model.vision.cell for side in pixels.shape[1:])
+    text = f"<|vision_start|><|image_pad|><|vision_end|>{args.question}"
+    tokens = np.array(encode_chat(tokenizer, [{"role": "user", "content": text}]))
+    pad = np.flatnonzero(tokens == model.image_token)
+    if len(pad) != 1:
+        hint = "leave <|image_pad|> out of the question" if len(pad) else "the tokenizer lacks <|image_pad|>"
+        sys.exit(f"error: the prompt has {len(pad)} image tokens, expected 1; {hint}")
+    tokens = np.insert(tokens, pad[0], [model.image_token] * (len(features[0]) - 1))
+    if len(tokens) >= model.context_length:
+        sys.exit(f"error: {len(tokens)} tokens, of them {len(features[0])} of the image, fill the context")
+    answer = []
+    stream = model.answer(tokens, features, grid, package.stop_tokens(tokenizer), args.max_new_tokens)
+    print_answer((answer.append(token) or token for token in stream), tokenizer)
+    if args.show_tokens:
+        print(answer)
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_program(main)

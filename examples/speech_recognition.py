@@ -7,14 +7,13 @@ python examples/speech_recognition.py OUT --audio speech.wav
 import argparse
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 from prompted_speech import HearingModel, Prompt, prompt_for
 
 import tcim_lite.runtime as tcim
-from tcim_lite.console import run_main
+from tcim_lite.console import run_program
 from tcim_lite.llm import Package, load_tokenizer, print_answer
 from tcim_lite.llm.sounds import log_mel, read_wav
 
@@ -161,36 +160,33 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=positive, default=448, help="of an answer; of Whisper with its prompt")
     parser.add_argument("--show-tokens", action="store_true", help="print the text's ids as well")
     args = parser.parse_args()
-    try:
-        samples = read_wav(args.audio)
-        package = Package.open(args.package, args.name)
-        tokenizer = load_tokenizer(package.tokenizer_folder)
-        if (prompt := prompt_for(tokenizer.get_vocab())) is not None:
-            if args.language is not None or args.task != "transcribe":
-                raise ValueError("this model hears the language by itself; leave out --language and --task")
-            write_down(package, tokenizer, prompt, samples, args.max_tokens, args.show_tokens)
-            return
-        words = Words(tokenizer)
-        model = SpeechModel(package)
-        _, bins, frames = model.encoder.get_input_info(model.encoder.get_input_name(0)).shape
-        model.hear(log_mel(samples, bins, frames))
-        vocabulary = model.decode.get_output_info(model.decode.get_output_name(0)).shape[-1]
-        if is_english_only(package, words, vocabulary):
-            if args.language not in (None, "en") or args.task != "transcribe":
-                raise ValueError("this model knows English alone; leave out --language and --task")
-            language, prompt = "en", words.english_prompt()
-        else:
-            language = args.language or words.language(model.run(model.decode, [words.start], 0)[0])
-            prompt = words.prompt(language, args.task)
-        print(f"language: {language}")
-        text = []
-        stream = model.transcribe(prompt, words.end, min(args.max_tokens, model.rows))
-        print_answer((text.append(token) or token for token in stream), words.tokenizer)
-        if args.show_tokens:
-            print(text)
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
-        sys.exit(f"error: {error}")
+    samples = read_wav(args.audio)
+    package = Package.open(args.package, args.name)
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    if (prompt := prompt_for(tokenizer.get_vocab())) is not None:
+        if args.language is not None or args.task != "transcribe":
+            raise ValueError("this model hears the language by itself; leave out --language and --task")
+        write_down(package, tokenizer, prompt, samples, args.max_tokens, args.show_tokens)
+        return
+    words = Words(tokenizer)
+    model = SpeechModel(package)
+    _, bins, frames = model.encoder.get_input_info(model.encoder.get_input_name(0)).shape
+    model.hear(log_mel(samples, bins, frames))
+    vocabulary = model.decode.get_output_info(model.decode.get_output_name(0)).shape[-1]
+    if is_english_only(package, words, vocabulary):
+        if args.language not in (None, "en") or args.task != "transcribe":
+            raise ValueError("this model knows English alone; leave out --language and --task")
+        language, prompt = "en", words.english_prompt()
+    else:
+        language = args.language or words.language(model.run(model.decode, [words.start], 0)[0])
+        prompt = words.prompt(language, args.task)
+    print(f"language: {language}")
+    text = []
+    stream = model.transcribe(prompt, words.end, min(args.max_tokens, model.rows))
+    print_answer((text.append(token) or token for token in stream), words.tokenizer)
+    if args.show_tokens:
+        print(text)
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_program(main)

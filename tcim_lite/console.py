@@ -52,6 +52,18 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     sys.exit(status)
 
 
+def run_program(main: Callable[[], None]) -> NoReturn:
+    """As `run_main`; what is wrong with what the program was given is one line, `error: ...`, and status 1."""
+
+    def told() -> None:
+        try:
+            main()
+        except (OSError, ValueError, ImportError, RuntimeError) as error:
+            sys.exit(f"error: {error}")
+
+    run_main(told)
+
+
 def take_interrupts(handler: Callable[[int, FrameType | None], None]) -> None:
     """From now on Ctrl-C calls `handler`, as `signal.signal` has it, and no longer ends the program by itself."""
     signal.set_wakeup_fd(-1)
