@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         settings = Settings(args.runtime, models, args.sdk and args.sdk.resolve(), args.strict, 1, args.patience)
         runner = Runner(settings, screen.result)
         environment = runner.probe()
-        list_of_version = must_pass(api_version(environment["version"]))
+        list_of_version = must_pass(api_version(environment["version"]), [case.id for case in every])
     except OSError as error:
         print(f"error: {error if error.filename is None else f'{error.filename}: {error.strerror}'}", file=sys.stderr)
         return USAGE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .small_file import read_small_file
@@ -19,14 +19,16 @@ def api_version(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def must_pass(version: tuple[int, int]) -> list[str]:
+def must_pass(version: tuple[int, int], known: Sequence[str]) -> list[str]:
     """The ids of the list of this version, or of the newest version before it; the oldest if there is none.
 
-    A list may begin with `as FILE`, another list, and say what differs in lines `without ID` and `and ID`.
+    A line is an id, or `GROUP::TEST[*] N`: so many cases of a test with parameters, which are those of `known`; if
+    there are fewer, a text that is no id says so. A list may begin with `as FILE`, another list, and say what differs
+    in lines `without ID` and `and ID`.
     """
     lists = {tuple(map(int, path.stem[1:].split("."))): path for path in FOLDER.glob("v*.txt")}
     fitting = [known for known in lists if known <= version] or [min(lists)]
-    return _list(lists[max(fitting)])
+    return _list(lists[max(fitting)], known)
 
 
 def _is_findings(reason: str) -> bool:
@@ -43,17 +45,26 @@ def wording(reason: str) -> str:
     return f"does on purpose what strict mode reports: {reason}" if _is_findings(reason) else reason
 
 
-def _list(path: Path) -> list[str]:
+def _list(path: Path, known: Sequence[str]) -> list[str]:
     ids: list[str] = []
     for line in _lines(path.read_text(encoding="utf-8")):
         word, _, rest = line.partition(" ")
         if word == "as":
-            ids += _list(path.with_name(rest))
+            ids += _list(path.with_name(rest), known)
         elif word == "without":
             ids.remove(rest)
         else:
-            ids.append(rest if word == "and" else line)
+            ids += _cases(rest if word == "and" else line, known)
     return ids
+
+
+def _cases(line: str, known: Sequence[str]) -> list[str]:
+    test, several, count = line.partition("[*] ")
+    if not several:
+        return [line]
+    found = [id_ for id_ in known if id_.startswith(f"{test}[")]
+    gone = int(count) - len(found)
+    return [*found, f"{test}[*]: {gone} of {count}"] if gone > 0 else found
 
 
 def waivers(path: Path, known: Iterable[str]) -> dict[str, str]:

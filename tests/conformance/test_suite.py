@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -69,12 +70,19 @@ def test_every_corner_has_a_case_in_the_quick_tier():
 
 @pytest.mark.parametrize("version", [(1, 3), (1, 4)])
 def test_every_case_about_a_version_must_pass(version):
-    """`--list --tier full` and `--list --tier llm` print the ids."""
-    assert sorted(expectations.must_pass(version)) == sorted(case.id for case in CASES if case.is_about(version))
+    ids = [case.id for case in CASES]
+    assert sorted(expectations.must_pass(version, ids)) == sorted(case.id for case in CASES if case.is_about(version))
+
+
+def test_the_list_says_how_many_cases_each_test_has():
+    tests = Counter(case.id.partition("[")[0] for case in CASES if case.is_about((1, 4)))
+    several = {case.id.partition("[")[0] for case in CASES if "[" in case.id}
+    lines = (expectations.FOLDER / "v1.4.txt").read_text().splitlines()[1:]
+    assert sorted(lines) == sorted(f"{test}[*] {count}" if test in several else test for test, count in tests.items())
 
 
 def test_the_newest_list_is_that_of_the_version_emulated_by_default():
-    assert expectations.must_pass((99, 0)) == expectations.must_pass((1, 4))
+    assert expectations.must_pass((99, 0), []) == expectations.must_pass((1, 4), [])
 
 
 def test_the_suite_imports_itself_numpy_and_the_standard_library_only():
