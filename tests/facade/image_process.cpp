@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "expect.h"
 #include "tcim/tcim_imageops.h"
 #include "tcim/tcim_runtime.h"
 
@@ -24,14 +25,6 @@ using ops::RectRoi;
 using ops::Resizer;
 using tcim::Tensor;
 using tcim::TensorInfo;
-
-#define EXPECT(condition)                                                          \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      std::cerr << __FILE__ << ":" << __LINE__ << ": " << #condition << std::endl; \
-      return 1;                                                                    \
-    }                                                                              \
-  } while (false)
 
 namespace {
 

@@ -13,13 +13,7 @@
 #include <string>
 #include <vector>
 
-#define EXPECT(condition)                                                          \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      std::cerr << __FILE__ << ":" << __LINE__ << ": " << #condition << std::endl; \
-      return 1;                                                                    \
-    }                                                                              \
-  } while (false)
+#include "expect.h"
 
 int main(int argc, char** argv) {
   EXPECT(argc == 6);

@@ -3,13 +3,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "expect.h"
 #include "tcim/tcim_runtime.h"
-
-#define EXPECT(x)                          \
-  if (!(x)) {                              \
-    printf("line %d: %s\n", __LINE__, #x); \
-    exit(1);                               \
-  }
 
 using Option = tcim::Module::Option;
 using WeightManager = tcim::Module::WeightManager;

@@ -8,14 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "expect.h"
 #include "tcim/tcim_dev_ctrl.h"
 #include "tcim/tcim_runtime.h"
-
-#define EXPECT(x)                          \
-  if (!(x)) {                              \
-    printf("line %d: %s\n", __LINE__, #x); \
-    exit(1);                               \
-  }
 
 static void set(tcim::Module& module, const std::string& name, const std::vector<float>& values) {
   const tcim::TensorInfo info = module.GetInputInfo(name);
