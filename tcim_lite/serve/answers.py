@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -75,7 +75,7 @@ class Answers:
         """Whether the next of `events` is at hand."""
         return not self._events.empty()
 
-    async def events(self, idle_s: float) -> AsyncIterator[tuple[int, Event] | None]:
+    async def events(self, idle_s: float) -> AsyncGenerator[tuple[int, Event] | None, None]:
         """(index, event) until all answers have ended; None where nothing came for `idle_s` seconds.
 
         Raises:

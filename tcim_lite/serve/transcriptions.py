@@ -19,6 +19,7 @@ from .errors import ApiError, invalid
 from .forms import read_form
 from .protocol import TranscriptionRequest
 from .reading import read_fields
+from .second_tries import SecondTries
 from .service import Service
 from .streams import EventStream, JsonResponse, finish, watching
 from .transcript import PartText, TimedText, TranscriptWriter
@@ -75,7 +76,10 @@ async def _written(service: Service, http: Request, task: Task) -> Response:
         )
     except MediaError as error:
         raise ApiError(400, f"prompt: {error}", param="prompt", code="invalid_audio") from None
-    answers = Answers(service.engines, service.metrics, service.options.timeout_s)
+    if whisper is None or params.temperature:
+        answers = Answers(service.engines, service.metrics, service.options.timeout_s)
+    else:
+        answers = SecondTries(service, whisper, prompts, params)
     await answers.submit(service.executor, prompts, params, 1)
     writer = TranscriptWriter(
         request,

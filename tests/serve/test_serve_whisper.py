@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import numpy as np
@@ -15,11 +16,20 @@ from llm_packages import DEMO_CHECKPOINT, compile_package
 from sound_chats import samples_of, tokenizers, wav
 from whisper_models import bound, random_model, transformers
 
+from tcim_lite.llm import Package
+from tcim_lite.llm.sounds.whisper import Doubts
+
 END, START, UNTIMED = "<|end|>", "<|startoftranscript|>", "<|notimestamps|>"
 NAMES = [END, START, "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|startofprev|>", UNTIMED]
 ROUTE = "/v1/audio/transcriptions"
 FIRST, SECOND, LONG = wav(0.7, 3), wav(0.9, 4), wav(2.5, 5)
 LIMIT = 8
+
+
+def tell(folder, **told) -> None:
+    """Changes generation_config.json."""
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **told}))
 
 
 class Whisper:
@@ -51,6 +61,7 @@ class Whisper:
         )
         self.checkpoint = folder / "hf"
         self.model.save_pretrained(self.checkpoint)
+        tell(self.checkpoint, logprob_threshold=None)  # else no text of a random model would be believed
         self.tokenizer.save(str(self.checkpoint / "tokenizer.json"))
         shutil.copyfile(DEMO_CHECKPOINT / "tokenizer_config.json", self.checkpoint / "tokenizer_config.json")
 
@@ -72,7 +83,7 @@ class Whisper:
         tokens, made = list(map(self.id, names)), []
         if before:
             tokens[:0] = [self.id("<|startofprev|>"), *self.tokenizer.encode(before, add_special_tokens=False).ids]
-        first_time, told = self.id(UNTIMED) + 1, self.model.generation_config
+        self.sum, first_time, told = 0.0, self.id(UNTIMED) + 1, self.model.generation_config
         if timed:
             tokens.pop()
         rules = [
@@ -96,6 +107,7 @@ class Whisper:
             if best - second <= near or (token := int(scores[0].argmax())) == self.end:
                 break
             made.append(token)
+            self.sum += float(torch.as_tensor(scores[0]).log_softmax(0)[token])
         assert len(made) >= 3
         return made
 
@@ -214,6 +226,48 @@ def test_a_model_of_english_from_its_checkpoint(start, tmp_path_factory):
         done = server.post(path, data=fields, files={"file": ("a.wav", FIRST)})
         assert done.status_code == 400
         assert "knows English alone" in done.json()["error"]["message"]
+
+
+@pytest.fixture
+def doubting(server, start, tmp_path, many):
+    """Serves the package with other thresholds."""
+
+    def make(**told):
+        package = Package.open(tmp_path / "out")
+        tell(package.tokenizer_folder, **told)
+        return start(folder=package.folder)
+
+    shutil.copytree(many.checkpoint.parent / "out", tmp_path / "out")
+    return make
+
+
+def test_a_text_that_is_not_believed_is_made_again(many, doubting):
+    """By the mean of its logarithms, as transformers computes it: as it is just above, and otherwise just below."""
+    want = many.written([START, "<|en|>", "<|transcribe|>", UNTIMED], FIRST)
+    mean, begun = many.sum / len(want), many.logits([many.id(START)], FIRST)
+    near = 2 * bound(many.model.config) * float(np.abs(begun).max())
+    silence = float(torch.tensor(begun).softmax(0)[many.id(UNTIMED) - 1])
+    form = {"language": "en", "max_completion_tokens": str(len(want))}
+    believed = doubting(logprob_threshold=mean - near, no_speech_threshold=0.0)
+    assert asked(believed, FIRST, **form)["text"] == many.decode(want)
+    server = doubting(logprob_threshold=mean + near, no_speech_threshold=silence * 1.01)
+    found = asked(server, FIRST, **form)["text"]
+    assert found not in (many.decode(want), "")
+    assert asked(server, FIRST, **form)["text"] == found  # with the same seeds
+    assert asked(server, FIRST, temperature="0.01", **form)["text"] == many.decode(want)
+    done = server.post(ROUTE, data={**form, "stream": "true"}, files={"file": ("a.wav", FIRST)})
+    assert json.loads(done.text.split("data: ")[-2])["text"] == found
+    silent = doubting(logprob_threshold=mean + near, no_speech_threshold=silence * 0.99)
+    assert asked(silent, FIRST, **form)["text"] == ""
+
+
+def test_a_text_that_repeats_itself_is_measured_as_transformers_does(many):
+    from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
+
+    for tokens in ([5] * 40, [5, 6, 7] * 9, list(range(30))):
+        ratio = WhisperGenerationMixin._retrieve_compression_ratio(torch.tensor(tokens), 51866)
+        for more, repeats in ((-1e-6, True), (1e-6, False)):
+            assert Doubts(ratio=ratio + more, logprob=None, silence=None).repeats(tokens, 51866) == repeats
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,12 @@ def choose(request: Request, logits: np.ndarray, text: Sequence[int]) -> int:
         ValueError: A logit is NaN.
         NoTokenError: Bias and grammar forbid all tokens.
     """
-    return request.sampler(logits, text, len(request.prompt), request.allowed(logits))
+    allowed = request.allowed(logits)
+    token = request.sampler(logits, text, len(request.prompt), allowed)
+    if request.params.rules is not None:
+        values = logits[allowed].astype(np.float64)
+        request.sum_logprob += float(logits[token] - values.max() - np.log(np.exp(values - values.max()).sum()))
+    return token
 
 
 def add_token(
@@ -75,7 +80,8 @@ def last_event(request: Request, event: Event) -> Event:
     request.finish_reason, request.finished = event.finish_reason, perf_counter()
     rest = request.text.rest() if request.text and not isinstance(event.stop_reason, str) else ""
     queued_s = None if request.admitted is None else request.admitted - request.arrived
-    return replace(event, text=event.text + rest, usage=request.usage, queued_s=queued_s)
+    likely = None if request.params.rules is None else request.sum_logprob
+    return replace(event, text=event.text + rest, sum_logprob=likely, usage=request.usage, queued_s=queued_s)
 
 
 def judge_prompt(request: Request, begin: int, logits: np.ndarray) -> None:

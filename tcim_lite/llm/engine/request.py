@@ -210,6 +210,8 @@ class Event:
         error: with "error", what went wrong, one line.
         is_own_fault: with "error", True if the request itself is the cause (it allows no token, or its grammar became
             too large), False if the runtime failed.
+        sum_logprob: with the last event, if the request has rules: the sum of the logarithms of the probabilities of
+            its tokens, the end token included, among those that the rules and the grammar allowed.
         usage: with the last event.
         queued_s: with the last event, seconds from arrival to a slot; None where the request never had one.
     """
@@ -224,6 +226,7 @@ class Event:
     stop_reason: int | str | None = None
     error: str | None = None
     is_own_fault: bool = False
+    sum_logprob: float | None = None
     usage: Usage | None = None
     queued_s: float | None = None
 
@@ -263,6 +266,7 @@ class Request:
     def __post_init__(self) -> None:
         self.sampler = self.params.sampler()
         self.chosen = 0  # tokens, a stop token included
+        self.sum_logprob = 0.0  # as in `Event`
         self.text: AnswerText | None = None  # where the engine has a tokenizer
         self.matcher: Matcher | None = None
         self.ends: tuple[int, ...] = ()  # tokens that end the answer; forbidden before min_tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,30 @@ class TextRules:
                 allowed[:first] = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Doubts:
+    """Beyond what a text is not believed, as transformers judges it; None is never.
+
+    Attributes:
+        ratio: how much shorter the tokens of a text are when they are compressed: one that repeats itself is.
+        logprob: the least mean of the logarithms of its tokens' probabilities.
+        silence: how probable it is that nobody speaks, where `logprob` is not reached either.
+    """
+
+    ratio: float | None
+    logprob: float | None
+    silence: float | None
+
+    def repeats(self, tokens: Sequence[int], vocab_size: int) -> bool:
+        """Whether a text says the same again and again."""
+        data = b"".join(token.to_bytes(int(math.log2(vocab_size) / 8) + 1, "little") for token in tokens)
+        return self.ratio is not None and len(data) / len(zlib.compress(data)) > self.ratio
+
+    def is_unlikely(self, mean: float) -> bool:
+        """Whether a text has this mean of logarithms."""
+        return self.logprob is not None and mean < self.logprob
+
+
 class WhisperReader:
     """A `Reader`: the decoder looks at a sound, which stands at the token that begins its text.
 
@@ -91,6 +116,9 @@ class WhisperReader:
     Attributes:
         least: samples of the shortest sound.
         part: samples of a part of a sound that is cut.
+        doubts: those of OpenAI's program, unless generation_config.json has others.
+        silence: the token that says that nobody speaks.
+        size: of the vocabulary.
         languages: ids by code; none for a model of English alone.
 
     Raises:
@@ -113,8 +141,14 @@ class WhisperReader:
         self.languages = {
             name[2:-2]: number for name, number in names.items() if re.fullmatch(r"<\|[a-z]{2,3}\|>", name)
         }
-        self._size = self._count(configs, "vocab_size")
+        self.size = self._count(configs, "vocab_size")
         self._told = told
+        self.silence = self._untimed - 1
+        self.doubts = Doubts(
+            ratio=self._threshold("compression_ratio_threshold", 2.4),
+            logprob=self._threshold("logprob_threshold", -1.0),
+            silence=self._threshold("no_speech_threshold", 0.6),
+        )
         ends = self._listed("eos_token_id") or self._listed("eos_token_id", configs.config)
         self._end = min(ends, default=self.placeholder)
 
@@ -178,11 +212,17 @@ class WhisperReader:
             begin, words = time, []
         return found
 
+    def _threshold(self, name: str, absent: float) -> float | None:
+        value = self._told.get(name, absent)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise MediaError(f"generation_config.json: {name}={value!r:.40}; expected a number, or null")
+        return value
+
     def _listed(self, name: str, config: Mapping[str, Any] | None = None) -> frozenset[int]:
         """Tokens of the vocabulary in a list of generation_config.json, or of another config, or one alone."""
         value = (self._told if config is None else config).get(name)
         tokens = value if isinstance(value, list) else [value]
-        return frozenset(token for token in tokens if isinstance(token, int) and 0 <= token < self._size)
+        return frozenset(token for token in tokens if isinstance(token, int) and 0 <= token < self.size)
 
     @staticmethod
     def _count(configs: Configs, name: str) -> int:
