@@ -47,7 +47,7 @@ def deciding_inputs(read_with: ReadWith) -> Deciding | None:
     """
     network = read_with({})
     found = survey(network)
-    ports = [port for port in network.inputs if len(port.shape) < 2 and math.prod(port.shape) <= _MOST_ELEMENTS]
+    ports = [port for port in network.inputs if _may_decide(port)]
     numbers = {port.name: _compared(network, found, port.name) for port in ports}
     refused = _labels(network, found)
     if not refused or not 0 < len(ports) <= _MOST_INPUTS:
@@ -66,6 +66,12 @@ def deciding_inputs(read_with: ReadWith) -> Deciding | None:
     if not alone and not (len(together) > 1 and helps(together)):
         return None
     return Deciding(tuple(alone or together))
+
+
+def _may_decide(port: Port) -> bool:
+    """Whether an input may be a switch or a size; integers of rank 2 are sizes of each image of a batch."""
+    is_integer = port.dtype.startswith(("int", "uint"))
+    return len(port.shape) <= (2 if is_integer else 1) and math.prod(port.shape) <= _MOST_ELEMENTS
 
 
 def _compared(network: Network, found: Survey, name: str) -> list[float]:

@@ -108,6 +108,31 @@ def test_the_check_lists_what_is_refused_inside_an_if(rates, capsys):
     assert any(line.startswith("     1  MatMul  not supported: ") for line in capsys.readouterr().out.splitlines())
 
 
+def test_sizes_of_each_image_say_which_rows_are_padding(saved, tmp_path, run_there):
+    """As SigLIP 2 has them: rows behind height x width become one row, and there may be none of those."""
+    nodes = [
+        ("ReduceProd", ["sizes"], ["used"], {"keepdims": 0}),
+        ("Sub", ["all", "used"], ["more"], {}),
+        ("Unsqueeze", ["more", "zero"], ["count"], {}),
+        ("Concat", ["count", "columns"], ["shape"], {"axis": 0}),
+        ("ReduceMean", ["x"], ["row"], {"axes": [0]}),
+        ("Expand", ["row", "shape"], ["rows"], {}),
+        ("Range", ["used", "all", "one"], ["behind"], {}),
+        ("Unsqueeze", ["behind", "last"], ["places"], {}),
+        ("ScatterND", ["x", "places", "rows"], ["y"], {}),
+    ]
+    constants = {"all": 6, "one": 1, "zero": [0], "last": [1], "columns": [4]}
+    inputs = {"x": (TensorProto.FLOAT, [6, 4]), "sizes": (TensorProto.INT64, [1, 2])}
+    path = saved(nodes, inputs, ["y"], {name: np.array(value) for name, value in constants.items()})
+    assert str(check_onnx(OnnxOptions(model=path)).deciding).endswith("such as --constant sizes=1,1")
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    for sizes in ((2, 3), (2, 2)):
+        constants = {"sizes": sizes}
+        compile_onnx(OnnxOptions(model=path, output=tmp_path / "out", quant="float32", constants=constants))
+        wanted = run_there(onnx.load(path), {"x": x, "sizes": np.array([sizes])})["y"]
+        assert np.array_equal(run(tmp_path / "out", x=x), wanted)
+
+
 def test_nothing_is_proposed_where_no_constant_helps(saved):
     inputs = {"x": (TensorProto.FLOAT, [2, 3]), "s": (TensorProto.FLOAT, [1])}
     path = saved([("Add", ["x", "s"], ["a"], {}), ("NonZero", ["a"], ["y"], {})], inputs, ["y"], {})

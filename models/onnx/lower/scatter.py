@@ -37,7 +37,10 @@ _MAX_ROUNDS = 64  # updates of one place, each of which is an op
 
 @lowers("ScatterND")
 def scatter_nd(call: Call) -> Tensor:
-    x, indices, updates = call.tensor(0), call.operand(1), call.tensor(2)
+    x, indices = call.tensor(0), call.operand(1)
+    if 0 in indices.shape[:-1] and 0 in call.operand(2).shape:
+        return x
+    updates = call.tensor(2)
     rest = x.shape[indices.shape[-1] if indices.shape else 0 :]
     shape, columns = (*indices.shape[:-1], *rest), math.prod(rest)
     if updates.shape != shape:

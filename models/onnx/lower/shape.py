@@ -84,9 +84,11 @@ def transpose(call: Call) -> Tensor:
 
 
 @lowers("Expand")
-def expand(call: Call) -> Tensor:
+def expand(call: Call) -> Operand:
     x = call.tensor(0)
     target = np.broadcast_shapes(x.shape, tuple(call.ints(1, "the shape")))
+    if 0 in target:  # for a ScatterND that changes nothing
+        return np.zeros(target, constant_dtype(x.kind))
     return x if target == x.shape else call.op("Expand", [x], target, result=x.kind)
 
 
