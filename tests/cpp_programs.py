@@ -56,6 +56,14 @@ def porting_program(folder: Path, name: str) -> Path:
     return cpp_programs.build(cpp_programs.sdk_folder(None), folder, name, [source], "-std=c++17", "-w", "-O1")
 
 
+def caller(sdk: Path, folder: Path, source: str) -> Path:
+    """Returns a small program of a test, built with the machine's own compiler."""
+    (folder / "caller.cpp").write_text(source)
+    options = [f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib", "-ltcim_runtime_lite"]
+    run("c++", "-std=c++17", folder / "caller.cpp", *options, "-o", folder / "caller")
+    return folder / "caller"
+
+
 # For programs of examples/cpp, where the compiler takes longer than the tests.
 UNOPTIMISED = "-DCMAKE_CXX_FLAGS_RELEASE=-O0"
 

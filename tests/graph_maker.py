@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcim_lite.hmm import Graph, Op, Value
+from numpy.typing import ArrayLike
+
+from tcim_lite.hmm import Graph, Op, Value, WeightData, model_bytes, packed_bytes
 from tcim_lite.hmm.graph import Attribute
 
 Shape = Sequence[int]
@@ -69,3 +71,19 @@ class GraphMaker:
 
     def graph(self, *outputs: int, live_rows: int | None = None) -> Graph:
         return Graph(self.name, self.values, self.ops, self.inputs, outputs, live_rows=live_rows)
+
+    def file(self, *outputs: int, **data: ArrayLike | bytes) -> bytes:
+        """Of the graph and its weights: zeros where `data` does not have their names."""
+        weights = []
+        for value in [value for value in self.values if value.kind == "weight"]:
+            zeros = bytes(packed_bytes(value.format, value.shape, value.dtype))
+            held = data.get(value.name, zeros)
+            weights.append(WeightData(value.name, value.dtype, value.format, value.shape, held))
+        return model_bytes(self.graph(*outputs), weights)
+
+
+def linear_file(x: Shape, dtype: str, shape: Shape, format: str, **data: ArrayLike | bytes) -> bytes:
+    """y = w x: a product of float32 with a weight [N, K]."""
+    maker = GraphMaker("linear", "float32")
+    operands = [maker.input("x", x), maker.weight("w", dtype, shape, format)]
+    return maker.file(maker.op("Linear", operands, "y", (*x[:-1], shape[-2])), **data)

@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from cpp_programs import caller
 
 import tcim_lite.runtime as rt
 from tcim_lite import layers
@@ -134,14 +135,12 @@ int main() {
 
 def test_cpp_callers_get_the_same(sdk, add_model):
     folder = add_model.parent
-    (folder / "caller.cpp").write_text(CALLER)
-    build = ["c++", "-std=c++17", "caller.cpp", f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib"]
-    subprocess.run([*build, "-ltcim_runtime_lite", "-o", "caller"], check=True, timeout=60, cwd=folder)
+    program = caller(sdk, folder, CALLER)
 
     def printed(version: str) -> list[str]:
         environment = os.environ | {"TCIM_LITE_EMULATE": version}
         done = subprocess.run(
-            ["./caller"], env=environment, capture_output=True, text=True, timeout=60, cwd=folder, check=True
+            [program], env=environment, capture_output=True, text=True, timeout=60, cwd=folder, check=True
         )
         return done.stdout.splitlines()
 

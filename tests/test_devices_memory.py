@@ -7,9 +7,10 @@ import re
 
 import numpy as np
 import pytest
+from graph_maker import GraphMaker, linear_file
 
 import tcim_lite.runtime as rt
-from tcim_lite import _core, hmm
+from tcim_lite import _core
 
 _ids = itertools.count(2200)
 
@@ -30,29 +31,21 @@ def small_device(tmp_path, monkeypatch):
 
 def add_file(path, megabytes):
     """A model whose two inputs and output are of this size each."""
-    values = [hmm.Value(name, "input", "float32", (megabytes, 512, 512)) for name in ("a", "b")]
-    values.append(hmm.Value("total", "intermediate", "float32", (megabytes, 512, 512)))
-    hmm.write_model(path, hmm.Graph("add", values, [hmm.Op("Add", [0, 1], [2])], inputs=[0, 1], outputs=[2]), [])
+    maker, shape = GraphMaker("add", "float32"), (megabytes, 512, 512)
+    path.write_bytes(maker.file(maker.op("Add", [maker.input(name, shape) for name in "ab"], "total", shape)))
     return path
 
 
-def linear_file(path):
+def write_linear(path):
     """A model with a weight of 4 MiB."""
-    values = [
-        hmm.Value("x", "input", "float32", (1, 1, 1024)),
-        hmm.Value("w", "weight", "float32", (1024, 1024), "linear_f32", weight=0),
-        hmm.Value("y", "intermediate", "float32", (1, 1, 1024)),
-    ]
-    graph = hmm.Graph("linear", values, [hmm.Op("Linear", [0, 1], [2])], inputs=[0], outputs=[2])
-    weight = hmm.WeightData("w", "float32", "linear_f32", (1024, 1024), np.zeros((1024, 1024), np.float32))
-    hmm.write_model(path, graph, [weight])
+    path.write_bytes(linear_file((1, 1, 1024), "float32", (1024, 1024), "linear_f32"))
     return path
 
 
 def test_an_out_of_memory_error_lists_who_holds_what(tmp_path, small_device):
     device_id = small_device("32 MiB")
     modules = [
-        rt.load(linear_file(tmp_path / "linear.hmm"), rt.Option(device_id)),
+        rt.load(write_linear(tmp_path / "linear.hmm"), rt.Option(device_id)),
         rt.load(add_file(tmp_path / "add.hmm", 5), rt.Option(device_id)),
     ]
     tensor = rt.Tensor(modules[1].get_input_info("a"))
@@ -79,7 +72,7 @@ def test_a_load_that_fails_frees_what_it_took_and_leaves_the_rest_working(tmp_pa
     add = rt.load(add_file(tmp_path / "add.hmm", 3), rt.Option(device_id))
     used = _core.device_memory_used(device_id)
     manager = rt.WeightManager(device_id)
-    for path in (linear_file(tmp_path / "linear.hmm"), add_file(tmp_path / "big.hmm", 4)):
+    for path in (write_linear(tmp_path / "linear.hmm"), add_file(tmp_path / "big.hmm", 4)):
         for _ in range(3):
             # The weight, or one input, fits; the rest does not.
             filler = rt.Tensor(add.get_input_info("a"))

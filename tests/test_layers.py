@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import warm_python
+from cpp_programs import caller
 
 import tcim_lite.runtime as rt
 from tcim_lite import clock, faults, layers
@@ -269,16 +270,13 @@ os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 def test_cpp_callers_are_heard_too(sdk, add_model, tmp_path):
-    source = tmp_path / "caller.cpp"
-    source.write_text(
+    source = (
         '#include "tcim/tcim_runtime.h"\n'
         "int main(int, char** arguments) {\n"
         "  tcim::Module module = tcim::Module::LoadFromFile(arguments[1]);\n"
         "  return module.GetInputNum() == 4 && module.Run(true) == tcim::OK ? 0 : 1;\n}\n"
     )
-    program = tmp_path / "caller"
-    build = ["c++", "-std=c++17", str(source), f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib"]
-    subprocess.run([*build, "-ltcim_runtime_lite", "-o", str(program)], check=True, timeout=60)
+    program = caller(sdk, tmp_path, source)
     environment = os.environ | {"TCIM_LITE_LAYERS": "trace"}
     done = subprocess.run([program, add_model], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 import warm_python
+from cpp_programs import caller
 from recordings import record
 
 from tcim_lite import layers
@@ -108,8 +109,7 @@ def test_a_model_from_memory_is_not_replayed(add_model, tmp_path):
 
 
 def test_cpp_programs_are_recorded_and_replayed(sdk, add_model, tmp_path):
-    source = tmp_path / "caller.cpp"
-    source.write_text(
+    source = (
         '#include "tcim/tcim_runtime.h"\n'
         "int main(int, char** arguments) {\n"
         "  tcim::Module module = tcim::Module::LoadFromFile(arguments[1]);\n"
@@ -123,9 +123,7 @@ def test_cpp_programs_are_recorded_and_replayed(sdk, add_model, tmp_path):
         '  tcim::Tensor total = module.GetOutput("total").AsType(tcim::FLOAT32);\n'
         "  return static_cast<const float*>(total.Data())[5] == 12.0f ? 0 : 3;\n}\n"
     )
-    program = tmp_path / "caller"
-    build = ["c++", "-std=c++17", str(source), f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib"]
-    subprocess.run([*build, "-ltcim_runtime_lite", "-o", str(program)], check=True, timeout=60)
+    program = caller(sdk, tmp_path, source)
     file = tmp_path / "cpp.tcimrec"
     subprocess.run(
         [program, add_model], env=os.environ | {"TCIM_LITE_LAYERS": f"record:{file}"}, check=True, timeout=60

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from graph_maker import GraphMaker
 from linear_attention_layer import HEADS, KEY_HEADS, KEYS, VALUES, WEIGHTS
 
 import tcim_lite.runtime as rt
 from tcim_lite import hmm
 from tcim_lite.errors import HmmFormatError
-from tcim_lite.hmm import Op, Role, Value
+from tcim_lite.hmm import Role
 from tcim_lite.models.graphs.builder import GraphBuilder
 
 
@@ -69,12 +70,10 @@ def test_what_states_in_place_cannot_be():
 
 def rule(attributes, **shapes):
     """A graph of one DeltaRule with inputs of these shapes, in order."""
-    values = [Value(name, "input", "float16", shape) for name, shape in shapes.items()]
-    v, state = shapes["v"], shapes["state"]
-    values += [Value("y", "intermediate", "float16", v), Value("new", "intermediate", "float16", state)]
-    inputs, outputs = list(range(len(shapes))), [len(shapes), len(shapes) + 1]
-    graph = hmm.Graph("rule", values, [Op("DeltaRule", inputs, outputs, attributes)], inputs, outputs[:1])
-    return rt.load(hmm.model_bytes(graph, []))
+    maker = GraphMaker("rule")
+    inputs = [maker.input(name, shape) for name, shape in shapes.items()]
+    results = {"y": ("float16", shapes["v"]), "new": ("float16", shapes["state"])}
+    return rt.load(maker.file(maker.several("DeltaRule", inputs, results, **attributes)[0]))
 
 
 STEPS = {"update_rule": "gated", "steps": "softplus"}
@@ -129,11 +128,8 @@ def test_a_gate_is_for_as_many_elements_as_there_are(gates, function):
 
 
 def test_gates_that_divide_no_token_are_refused():
-    values = [
-        hmm.Value("x", "input", "float32", (1, 2, 3, 20)),
-        hmm.Value("gate", "input", "float32", (1, 2, 7)),
-        hmm.Value("y", "intermediate", "float32", (1, 2, 3, 20)),
-    ]
-    graph = hmm.Graph("gate", values, [Op("GateMul", [0, 1], [2], {"function": "silu"})], [0, 1], [2])
+    maker = GraphMaker("gate", "float32")
+    operands = [maker.input("x", (1, 2, 3, 20)), maker.input("gate", (1, 2, 7))]
+    product = maker.op("GateMul", operands, "y", (1, 2, 3, 20), function="silu")
     with pytest.raises(HmmFormatError, match=r"'gate' is .*\[1, 2, 7\], expected float32 \[1, 2, 3, 20\]"):
-        rt.load(hmm.model_bytes(graph, []))
+        rt.load(maker.file(product))

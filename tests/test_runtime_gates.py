@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from built_graphs import load, run
+from graph_maker import GraphMaker
 
 import tcim_lite.runtime as rt
-from tcim_lite import hmm
 from tcim_lite.errors import HmmFormatError
 from tcim_lite.models.graphs.builder import Clamp, GraphBuilder
 
@@ -43,15 +43,15 @@ def test_gelu_of_the_gate(dtype):
     [({"function": "relu"}, "'function'"), ({"function": "gelu_tanh", "alpha": 1.0, "limit": 1.0}, "does not go with")],
 )
 def test_the_function_of_the_gate_is_gelu_alone(attributes, message):
-    values = [hmm.Value("x", "input", "float32", (1, 3, 64)), hmm.Value("y", "intermediate", "float32", (1, 3, 32))]
-    graph = hmm.Graph("product", values, [hmm.Op("SiluMul", [0], [1], attributes)], inputs=[0], outputs=[1])
+    maker = GraphMaker("product", "float32")
+    product = maker.op("SiluMul", [maker.input("x", (1, 3, 64))], "y", (1, 3, 32), **attributes)
     with pytest.raises(HmmFormatError, match=rf"SiluMul.*{message}"):
-        rt.load(hmm.model_bytes(graph, []))
+        rt.load(maker.file(product))
 
 
 @pytest.mark.parametrize("attributes", [{"alpha": 1.0}, {"limit": 1.0}, {"alpha": 1.0, "limit": -1.0}])
 def test_the_clamp_has_two_positive_numbers(attributes):
-    values = [hmm.Value("x", "input", "float32", (1, 3, 64)), hmm.Value("y", "intermediate", "float32", (1, 3, 32))]
-    graph = hmm.Graph("product", values, [hmm.Op("SiluMul", [0], [1], attributes)], inputs=[0], outputs=[1])
+    maker = GraphMaker("product", "float32")
+    product = maker.op("SiluMul", [maker.input("x", (1, 3, 64))], "y", (1, 3, 32), **attributes)
     with pytest.raises(HmmFormatError, match=r"SiluMul.*'(alpha|limit)' is (missing|-1)"):
-        rt.load(hmm.model_bytes(graph, []))
+        rt.load(maker.file(product))

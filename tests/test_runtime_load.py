@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from graph_maker import linear_file
 
 import tcim_lite.runtime as rt
 from tcim_lite import _core, hmm
@@ -140,14 +141,8 @@ def test_a_flipped_bit_is_an_error(linear_pair, monkeypatch):
 def test_large_weights_are_verified_in_pieces(tmp_path):
     rng = np.random.default_rng(0)
     data = rng.standard_normal((1100, 3200)).astype(np.float32)  # several pieces and a rest
-    values = [
-        hmm.Value("x", "input", "float32", (1, 1, 1100)),
-        hmm.Value("w", "weight", "float32", (3200, 1100), "linear_f32", weight=0),
-        hmm.Value("y", "intermediate", "float32", (1, 1, 3200)),
-    ]
-    graph = hmm.Graph("big", values, [hmm.Op("Linear", [0, 1], [2])], inputs=[0], outputs=[2])
     path = tmp_path / "big.hmm"
-    hmm.write_model(path, graph, [hmm.WeightData("w", "float32", "linear_f32", (3200, 1100), data)])
+    path.write_bytes(linear_file((1, 1, 1100), "float32", (3200, 1100), "linear_f32", w=data))
     rt.load(path)
     damaged = tmp_path / "damaged.hmm"
     shutil.copy(path, damaged)

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from graph_maker import GraphMaker, linear_file
 
 import tcim_lite.runtime as rt
 from tcim_lite import hmm
 from tcim_lite.errors import HmmFormatError
-from tcim_lite.hmm import WeightData
 
 # What is refused
-
-
-def moe_values(**changes):
-    """Values of a legal MoELinear and its MoERoute, float32."""
-    values = {
-        "logits": hmm.Value("logits", "input", "float32", (1, 4, 8)),
-        "x": hmm.Value("x", "input", "float32", (1, 4, 16)),
-        "w": hmm.Value("w", "weight", "float32", (8, 32, 16), "linear_f32", weight=0),
-        "b": hmm.Value("b", "weight", "float32", (8, 32), weight=1),
-        "ids": hmm.Value("ids", "intermediate", "int32", (1, 4, 2)),
-        "shares": hmm.Value("shares", "intermediate", "float32", (1, 4, 2)),
-        "pairs": hmm.Value("pairs", "intermediate", "float32", (1, 4, 2, 32)),
-        "y": hmm.Value("y", "intermediate", "float32", (1, 4, 32)),
-    }
-    for name, shape in changes.items():
-        old = values[name]
-        values[name] = hmm.Value(name, old.kind, old.dtype, shape, old.format, old.weight)
-    return list(values.values())
 
 
 ROUTE = {"k": 2, "order": "softmax_topk"}
@@ -70,26 +52,28 @@ def test_graphs_that_do_not_fit_are_refused(shapes, route, message):
         rt.load(moe_bytes(shapes, {key: value for key, value in {**ROUTE, **route}.items() if value is not None}))
 
 
-def moe_bytes(shapes=(), route=ROUTE, ids=4):
-    values = moe_values(**dict(shapes))
-    ops = [
-        hmm.Op("MoERoute", [0], [4, 5], route),
-        hmm.Op("MoELinear", [1, ids, 2, 3], [6]),
-        hmm.Op("MoECombine", [6, 5], [7]),
-    ]
-    weights = []
-    for value in values[2:4]:
-        size = hmm.packed_bytes(value.format, value.shape, value.dtype)
-        weights.append(WeightData(value.name, value.dtype, value.format, value.shape, bytes(size)))
-    return hmm.model_bytes(hmm.Graph("moe", values, ops, [0, 1], [7]), weights)
+def moe_bytes(shapes=(), route=ROUTE, by="ids"):
+    """A legal MoERoute and MoELinear but for these shapes; `by`: whose values choose the experts."""
+    shapes = {"w": (8, 32, 16), "b": (8, 32), "ids": (1, 4, 2), "pairs": (1, 4, 2, 32), "y": (1, 4, 32), **dict(shapes)}
+    maker = GraphMaker("moe", "float32")
+    logits, x = maker.input("logits", (1, 4, 8)), maker.input("x", (1, 4, 16))
+    w, b = maker.weight("w", "float32", shapes["w"], "linear_f32"), maker.weight("b", "float32", shapes["b"])
+    ids, shares = maker.several("MoERoute", [logits], routed(shapes["ids"]), **route)
+    experts = {"ids": ids, "logits": logits, "shares": shares}[by]
+    pairs = maker.op("MoELinear", [x, experts, w, b], "pairs", shapes["pairs"])
+    return maker.file(maker.op("MoECombine", [pairs, shares], "y", shapes["y"]))
+
+
+def routed(ids=(1, 4, 2)):
+    return {"ids": ("int32", ids), "shares": ("float32", (1, 4, 2))}
 
 
 def test_ids_come_from_a_route_only():
     rt.load(moe_bytes())
     with pytest.raises(HmmFormatError, match=r"'logits' is .*, expected the ids that a MoERoute makes"):
-        rt.load(moe_bytes(ids=0))
+        rt.load(moe_bytes(by="logits"))
     with pytest.raises(HmmFormatError, match=r"'shares' is .*, expected the ids that a MoERoute makes"):
-        rt.load(moe_bytes(ids=5))
+        rt.load(moe_bytes(by="shares"))
 
 
 @pytest.mark.parametrize(
@@ -104,14 +88,9 @@ def test_ids_come_from_a_route_only():
 )
 def test_heads_that_do_not_fit_their_matrices_are_refused(changes, message):
     def graph(x=(1, 4, 3, 16), w=(3, 32, 16), y=(1, 4, 3, 32)):
-        values = [
-            hmm.Value("x", "input", "float32", x),
-            hmm.Value("w", "weight", "float32", w, "linear_f32", weight=0),
-            hmm.Value("y", "intermediate", "float32", y),
-        ]
-        size = hmm.packed_bytes("linear_f32", w, "float32")
-        weight = WeightData("w", "float32", "linear_f32", w, bytes(size))
-        return hmm.model_bytes(hmm.Graph("g", values, [hmm.Op("HeadLinear", [0, 1], [2])], [0], [2]), [weight])
+        maker = GraphMaker("g", "float32")
+        operands = [maker.input("x", x), maker.weight("w", "float32", w, "linear_f32")]
+        return maker.file(maker.op("HeadLinear", operands, "y", y))
 
     rt.load(graph())
     assert hmm.read(graph()).version == (1, 7)
@@ -120,29 +99,15 @@ def test_heads_that_do_not_fit_their_matrices_are_refused(changes, message):
 
 
 def test_a_linear_takes_no_experts():
-    values = [
-        hmm.Value("x", "input", "float32", (1, 4, 16)),
-        hmm.Value("w", "weight", "float32", (1, 32, 16), "linear_f32", weight=0),
-        hmm.Value("y", "intermediate", "float32", (1, 4, 32)),
-    ]
-    weight = WeightData("w", "float32", "linear_f32", (1, 32, 16), bytes(2048))
-    data = hmm.model_bytes(hmm.Graph("g", values, [hmm.Op("Linear", [0, 1], [2])], [0], [2]), [weight])
     with pytest.raises(HmmFormatError, match=r"'w' is .*\[1, 32, 16\], expected rank 2"):
-        rt.load(data)
+        rt.load(linear_file((1, 4, 16), "float32", (1, 32, 16), "linear_f32"))
 
 
 def test_a_bias_of_the_choice_goes_with_sigmoids_and_fits():
     def graph(attributes, length):
-        values = [
-            hmm.Value("logits", "input", "float32", (1, 4, 8)),
-            hmm.Value("b", "weight", "float32", (length,), weight=0),
-            hmm.Value("ids", "intermediate", "int32", (1, 4, 2)),
-            hmm.Value("shares", "intermediate", "float32", (1, 4, 2)),
-        ]
-        weight = WeightData("b", "float32", "dense", (length,), bytes(4 * length))
-        return hmm.model_bytes(
-            hmm.Graph("g", values, [hmm.Op("MoERoute", [0, 1], [2, 3], attributes)], [0], [3]), [weight]
-        )
+        maker = GraphMaker("g", "float32")
+        operands = [maker.input("logits", (1, 4, 8)), maker.weight("b", "float32", (length,))]
+        return maker.file(maker.several("MoERoute", operands, routed(), **attributes)[1])
 
     data = graph({"k": 2, "scores": "sigmoid"}, 8)
     rt.load(data)

@@ -2,27 +2,22 @@
 
 import numpy as np
 import pytest
+from graph_maker import GraphMaker
 
 import tcim_lite.runtime as rt
 from tcim_lite import hmm
 from tcim_lite.errors import HmmFormatError
-from tcim_lite.hmm import Graph, Op, Value
 
 SHAPE = (3, 5, 400)  # several tasks and a tail
 
 
 def write(path, given="float32", taken="float16", attributes=None, read=None):
     """y = relu(cast(x)); with `read` the value that relu reads."""
-    values = [
-        Value("x", "input", given, SHAPE),
-        Value("halves", "intermediate", taken, SHAPE),
-        Value("y", "intermediate", taken, SHAPE),
-    ]
-    ops = [
-        Op("Cast", [0], [1], {"from": "float32"} if attributes is None else attributes),
-        Op("Relu", [1 if read is None else read], [2]),
-    ]
-    hmm.write_model(path, Graph("narrowing", values, ops, [0], [1, 2]), [], producer="test")
+    maker = GraphMaker("narrowing", taken)
+    x = maker.input("x", SHAPE, given)
+    halves = maker.op("Cast", [x], "halves", SHAPE, **{"from": "float32"} if attributes is None else attributes)
+    y = maker.op("Relu", [halves if read is None else read], "y", SHAPE)
+    path.write_bytes(maker.file(halves, y))
     return path
 
 

@@ -6,9 +6,10 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from graph_maker import linear_file
 
 import tcim_lite.runtime as rt
-from tcim_lite import _core, hmm
+from tcim_lite import _core
 from tcim_lite.hmm.weight_format import (
     LAYOUTS,
     PACKED_CONV_OUTPUTS,
@@ -63,14 +64,7 @@ def test_python_and_cpp_agree_on_sizes_and_places(fmt: str, inputs: int) -> None
 
 def read_back(fmt: str, packed: np.ndarray, inputs: int) -> np.ndarray:
     """The weights [N, K] that the core multiplies by: y of x = 1, one row per input, in fp32."""
-    values = [
-        hmm.Value("x", "input", "float32", (1, inputs, inputs)),
-        hmm.Value("w", "weight", LAYOUTS[fmt].dtype, (OUTPUTS, inputs), fmt, weight=0),
-        hmm.Value("y", "intermediate", "float32", (1, inputs, OUTPUTS)),
-    ]
-    graph = hmm.Graph("linear", values, [hmm.Op("Linear", [0, 1], [2])], inputs=[0], outputs=[2])
-    weight = hmm.WeightData("w", LAYOUTS[fmt].dtype, fmt, (OUTPUTS, inputs), packed)
-    module = rt.load(hmm.model_bytes(graph, [weight]))
+    module = rt.load(linear_file((1, inputs, inputs), LAYOUTS[fmt].dtype, (OUTPUTS, inputs), fmt, w=packed))
     module.set_input("x", np.eye(inputs, dtype=np.float32)[None])
     module.run()
     return module.get_output("y").numpy()[0].T

@@ -9,6 +9,7 @@ import resource
 
 import numpy as np
 import pytest
+from graph_maker import GraphMaker
 from llm_packages import LoadedPackage
 
 import tcim_lite.runtime as tcim
@@ -16,7 +17,6 @@ from tcim_lite import layers
 from tcim_lite.cli import main
 from tcim_lite.diff.folder import Dump, DumpWriter
 from tcim_lite.errors import HmmFormatError
-from tcim_lite.hmm import Graph, Op, Value, model_bytes
 
 SIZES = {"prefill_length": 16, "context_length": 64}
 TOKENS = list(range(5, 25))  # a chunk of 16 and one of 4
@@ -104,11 +104,9 @@ def test_a_dump_replaces_an_earlier_one_and_nothing_else(package, tmp_path, caps
 
 
 def test_tensors_of_one_golden_name_are_refused(tmp_path, capsys):
-    values = [Value(name, "input", "float32", (2,)) for name in ("x/1", "x:1")]
-    values += [Value(name, "intermediate", "float32", (2,)) for name in ("y", "z")]
-    graph = Graph("g", values, [Op("Add", [0, 1], [2]), Op("Relu", [2], [3])], [0, 1], [2, 3])
-    model = tmp_path / "g.hmm"
-    model.write_bytes(model_bytes(graph))
+    maker, model = GraphMaker("g", "float32"), tmp_path / "g.hmm"
+    y = maker.op("Add", [maker.input(name, (2,)) for name in ("x/1", "x:1")], "y", (2,))
+    model.write_bytes(maker.file(y, maker.op("Relu", [y], "z", (2,))))
     np.save(tmp_path / "x.npy", np.ones(2, np.float32))
     given = [part for name in ("x/1", "x:1") for part in ("--input", f"{name}={tmp_path}/x.npy")]
     for command in (["dump", str(model), "-o", str(tmp_path / "d"), *given], ["golden", str(model), str(tmp_path)]):

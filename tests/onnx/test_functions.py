@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from graph_maker import GraphMaker
 
-from tcim_lite.hmm import Graph, Op, Value, WeightData, model_bytes
 from tcim_lite.runtime import Module
 
 COUNT = 40_000
@@ -15,15 +15,12 @@ COUNT = 40_000
 
 def run(op, x, other=None):
     """y = op(x[, other]) in float32."""
-    values = [Value("x", "input", "float32", x.shape), Value("y", "intermediate", "float32", x.shape)]
-    inputs = [0]
-    if other is not None:
-        values.append(Value("b", "input", "float32", x.shape))
-        inputs.append(2)
-    module = Module.load(model_bytes(Graph(op, values, [Op(op, inputs, [1])], inputs, [1])))
-    module.set_input("x", x)
-    if other is not None:
-        module.set_input("b", other)
+    maker = GraphMaker(op, "float32")
+    given = {"x": x} if other is None else {"x": x, "b": other}
+    operands = [maker.input(name, x.shape) for name in given]
+    module = Module.load(maker.file(maker.op(op, operands, "y", x.shape)))
+    for name, values in given.items():
+        module.set_input(name, values)
     module.run(sync=True)
     return module.get_output("y").numpy()
 
@@ -112,16 +109,12 @@ def test_pow(numbers):
 def test_weights_and_numbers_repeat():
     """b repeats along the columns, c along the rows."""
     x = np.arange(12, dtype=np.float32).reshape(3, 4) + np.float32(0.5)
-    values = [
-        Value("x", "input", "float32", (3, 4)),
-        Value("b", "weight", "float32", (3, 1), "dense", 0),
-        Value("c", "weight", "float32", (4,), "dense", 1),
-    ]
-    values += [Value(name, "intermediate", "float32", (3, 4)) for name in "uv"]
-    ops = [Op("Sub", [0, 1], [3], {"broadcast": 1}), Op("Div", [2, 3], [4], {"broadcast": 1})]
     b, c = np.float32([[1], [2], [50]]), np.float32([1, -2, 3, 4])
-    weights = [WeightData("b", "float32", "dense", (3, 1), b), WeightData("c", "float32", "dense", (4,), c)]
-    module = Module.load(model_bytes(Graph("g", values, ops, [0], [4]), weights))
+    maker = GraphMaker("g", "float32")
+    operands = [maker.input("x", (3, 4)), maker.weight("b", "float32", (3, 1))]
+    difference = maker.op("Sub", operands, "u", (3, 4), broadcast=1)
+    operands = [maker.weight("c", "float32", (4,)), difference]
+    module = Module.load(maker.file(maker.op("Div", operands, "v", (3, 4), broadcast=1), b=b, c=c))
     module.set_input("x", x)
     module.run(sync=True)
     np.testing.assert_array_equal(module.get_output("v").numpy(), c / (x - b))

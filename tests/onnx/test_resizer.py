@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from graph_maker import GraphMaker
 
 pytest.importorskip("onnx", reason="needs onnx")
 
 import tcim_lite.runtime as rt
-from tcim_lite import hmm
 from tcim_lite.cli import main
 from tcim_lite.errors import TcimError
 from tcim_lite.models.common.errors import CompileError
@@ -235,21 +235,19 @@ def test_images_that_the_chip_does_not_take_are_refused(make_model, tmp_path, ca
     ],
 )
 def test_the_runtime_refuses_a_resizer_that_reads_or_writes_beyond_its_memory(attributes, text):
-    values = [
-        hmm.Value("image", "input", "uint8", (1, 96)),
-        hmm.Value("w", "weight", "float32", (3, 6), "dense", 0),
-        hmm.Value("y", "intermediate", "float32", (1, 3, 4, 4)),
-    ]
-    good = {"format": "YUV420SP", "height": 8, "width": 8, "fill": "0,0,0", "crop": "0,0,8,8,4,4,0,0,0,0"}
-    weights = [hmm.WeightData("w", "float32", "dense", (3, 6), np.ones((3, 6), np.float32))]
-
-    def load(**changed):
-        graph = hmm.Graph("g", values, [hmm.Op("Resizer", [0, 1], [2], good | changed)], [0], [2])
-        return rt.Module.load(hmm.model_bytes(graph, weights))
-
-    load()
+    whole = {"crop": "0,0,8,8,4,4,0,0,0,0"}
+    load_resizer(**whole)
     with pytest.raises(TcimError, match=text):
-        load(**attributes)
+        load_resizer(**whole | attributes)
+
+
+def load_resizer(results=1, crops=None, **attributes):
+    """A Resizer of images of 8 x 8; `crops`: the rows of the input that says what is cut out."""
+    maker = GraphMaker("g", "float32")
+    operands = [maker.input("image", (1, 96), "uint8"), maker.weight("w", "float32", (3, 6))]
+    attributes = {"format": "YUV420SP", "height": 8, "width": 8, "fill": "0,0,0", **attributes}
+    operands += [maker.input("crop", (crops, 10), "int32")] if crops else []
+    return rt.Module.load(maker.file(maker.op("Resizer", operands, "y", (results, 3, 4, 4), **attributes)))
 
 
 @pytest.mark.parametrize(
@@ -265,22 +263,9 @@ def test_the_runtime_refuses_a_resizer_that_reads_or_writes_beyond_its_memory(at
     ],
 )
 def test_the_runtime_refuses_parts_that_do_not_fit_the_results(parts, results, rows, text):
-    def load(parts, results, rows):
-        values = [
-            hmm.Value("image", "input", "uint8", (1, 96)),
-            hmm.Value("w", "weight", "float32", (3, 6), "dense", 0),
-            hmm.Value("crop", "input", "int32", (rows or 1, 10)),
-            hmm.Value("y", "intermediate", "float32", (results, 3, 4, 4)),
-        ]
-        attributes = {"format": "YUV420SP", "height": 8, "width": 8, "fill": "0,0,0", "parts": parts}
-        operands = [0, 1, 2] if rows else [0, 1]
-        weights = [hmm.WeightData("w", "float32", "dense", (3, 6), np.ones((3, 6), np.float32))]
-        graph = hmm.Graph("g", values, [hmm.Op("Resizer", operands, [3], attributes)], [0, 2], [3])
-        return rt.Module.load(hmm.model_bytes(graph, weights))
-
-    load(2, 2, 2)
+    load_resizer(results=2, crops=2, parts=2)
     with pytest.raises(TcimError, match=text):
-        load(parts, results, rows)
+        load_resizer(results, rows, parts=parts)
 
 
 def test_options_are_checked_where_they_are_made():

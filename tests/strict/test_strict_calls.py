@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cpp_programs import caller
 from strict_programs import CACHES, fed_add, feed, pair
 
 import tcim_lite.runtime as rt
@@ -159,11 +160,8 @@ int main() {
 
 
 def test_cpp_callers_get_a_status_and_the_name_of_the_call(sdk, tmp_path):
-    (tmp_path / "caller.cpp").write_text(CALLER)
-    build = ["c++", "-std=c++17", "caller.cpp", f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib"]
-    subprocess.run([*build, "-ltcim_runtime_lite", "-o", "caller"], check=True, timeout=60)
     environment = os.environ | {"TCIM_LITE_STRICT": "error"}
-    done = subprocess.run(["./caller"], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([caller(sdk, tmp_path, CALLER)], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert re.match(r"Module::Run: S-402: .* Input 'a' of add.hmm. At Module.run. Rule: ", done.stdout)
 

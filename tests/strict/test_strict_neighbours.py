@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from graph_maker import GraphMaker
 from strict_programs import CACHES, fed_add, feed, pair
 from tiny_graphs import attention_graph, hybrid_graph
 
@@ -72,10 +73,10 @@ def test_s104_caches_side_by_side_in_one_tensor():
 
 
 def test_s106_an_output_over_an_input_and_in_memory_of_its_own():
-    values = [hmm.Value(name, "input", "float16", (2, 3)) for name in "ab"]
-    values += [hmm.Value(name, "intermediate", "float16", (2, 3)) for name in ("total", "product")]
-    ops = [hmm.Op("Add", [0, 1], [2]), hmm.Op("Mul", [0, 1], [3])]
-    hmm.write_model("both.hmm", hmm.Graph("both", values, ops, inputs=[0, 1], outputs=[2, 3]), [])
+    maker = GraphMaker("both")
+    given = [maker.input(name, (2, 3)) for name in "ab"]
+    results = [maker.op(*op, (2, 3)) for op in (("Add", given, "total"), ("Mul", given, "product"))]
+    hmm.write_model("both.hmm", maker.graph(*results), [])
     both = rt.load("both.hmm")
     for name, value in zip("ab", (2, 3), strict=True):
         both.set_input(name, np.full((2, 3), value))
