@@ -105,7 +105,7 @@ def fixed_inputs(
     """
     known, arrays = {info.name: info for info in infos}, {}
     for name, values in numbers.items():
-        option = f"--constant {shown(name)}={','.join(f'{value:.17g}' for value in values)}"
+        option = f"--constant {shown(name)}={shown(','.join(f'{value:.17g}' for value in values))}"
         if name not in known:
             names = ", ".join(map(shown, sorted(known))) or "none"
             raise CompileError(f"{option} names an input that the model does not have; it has {names}")

@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from ..models.common.errors import CompileError
 from ..models.onnx import ImageInput, OnnxOptions, check_onnx, compile_onnx
 from .compile_options import given
@@ -143,19 +145,28 @@ def _shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _constants(texts: list[str]) -> dict[str, tuple[float, ...]]:
-    """ "name=1200,1800"; a name may have "=" in it."""
+    """ "name=1200,1800", or a file of numbers; a name may have "=" in it."""
     constants: dict[str, tuple[float, ...]] = {}
     for text in texts:
         name, _, numbers = text.rpartition("=")
         try:
-            values = tuple(float(number) for number in numbers.split(","))
-        except ValueError:
+            values = _saved(numbers) if numbers.endswith(".npy") else tuple(map(float, numbers.split(",")))
+        except OSError as error:
+            raise CompileError(f"--constant {text}: {error.strerror}") from error
+        except (AttributeError, EOFError, TypeError, ValueError):
             values = ()
         if not name or not values:
-            raise CompileError(f"--constant {text}: expected INPUT=NUMBER,.. such as orig_im_size=1200,1800")
+            raise CompileError(
+                f"--constant {text}: expected INPUT=NUMBER,.. such as orig_im_size=1200,1800, or a file of such "
+                "numbers that numpy saved as INPUT=FILE.npy"
+            )
         if constants.setdefault(name, values) != values:
             raise CompileError(f"--constant gives the input '{name}' two values; expected one")
     return constants
+
+
+def _saved(path: str) -> tuple[float, ...]:
+    return tuple(np.load(path).astype(np.float64).ravel().tolist())
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -221,7 +221,8 @@ _OF_NETWORKS = Section(
             "--constant",
             metavar="INPUT=NUMBER,..",
             action="append",
-            help="make an input a constant: a switch or a size, such as use_cache_branch=1; one number fills its shape",
+            help="make an input a constant: a switch or a size, such as use_cache_branch=1; one number fills it, "
+            "INPUT=FILE.npy gives numbers that numpy saved",
         ),
         _option(
             "--end-at",

@@ -79,6 +79,9 @@ def test_an_input_is_a_constant(resized, tmp_path):
     command = ["compile", str(resized), "-o", str(tmp_path / "out"), "--quant", "float32", "-q"]
     assert main([*command, "--constant", "size=6,8"]) == 0
     assert np.array_equal(run(tmp_path / "out", x=X), X.repeat(2, 2).repeat(2, 3))
+    np.save(tmp_path / "size.npy", np.array([[6, 4]]))
+    assert main([*command, "--constant", f"size={tmp_path}/size.npy"]) == 0
+    assert np.array_equal(run(tmp_path / "out", x=X), X.repeat(2, 2))
     assert main([*command, "--constant", "size=5"]) == 0  # fills the shape
     assert run(tmp_path / "out", x=X).shape == (1, 2, 5, 5)
 
@@ -147,6 +150,7 @@ def test_nothing_is_proposed_where_no_constant_helps(saved):
         ("rate=1", "--constant rate=1 names an input that the model does not have; it has sr, x"),
         ("sr=", "--constant sr=: expected INPUT=NUMBER,.. such as orig_im_size=1200,1800"),
         ("sr=high", "--constant sr=high: expected INPUT=NUMBER"),
+        ("sr=none.npy", "--constant sr=none.npy: No such file"),
         ("sr=nan", r"--constant sr=nan: the input is int64 \[\], expected whole numbers that it can be"),
         ("x=nan", r"--constant x=nan: the input is float32 \[.*\], expected finite numbers of its range"),
         ("x=-inf", "--constant x=-inf: .* expected finite numbers of its range"),
@@ -156,6 +160,18 @@ def test_nothing_is_proposed_where_no_constant_helps(saved):
 def test_numbers_that_do_not_fit_are_refused(constant, message, rates, tmp_path, capsys):
     assert main(["compile", str(rates), "-o", str(tmp_path / "out"), "--constant", constant]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_file_without_numbers_is_refused(rates, tmp_path, capsys):
+    (tmp_path / "text.npy").write_text("16000")
+    np.save(tmp_path / "names.npy", np.array(["fast"]))
+    np.save(tmp_path / "none.npy", np.zeros(0))
+    np.savez(tmp_path / "many", a=np.zeros(1))
+    (tmp_path / "many.npz").rename(tmp_path / "many.npy")
+    for name in ("text", "names", "none", "many"):
+        command = ["compile", str(rates), "-o", str(tmp_path / "out"), "--constant", f"sr={tmp_path}/{name}.npy"]
+        assert main(command) == 2
+        assert "or a file of such numbers that numpy saved as INPUT=FILE.npy" in capsys.readouterr().err
 
 
 def test_an_empty_output_is_left_out_with_what_the_message_says(saved, tmp_path):
