@@ -51,6 +51,7 @@ class Package:
         if name is None:
             # Each belongs to the package it is named after: drafts as packages of earlier versions name them.
             parts = {f"{found}_{part}" for found in names for part in ("draft", "talker", "talker_prediction")}
+            parts |= {f"{found.removesuffix('_llm')}_tts" for found in names if found.endswith("_llm")}  # MiniCPM-o
             names = [found for found in names if found not in parts]
             if len(names) > 1:
                 raise ValueError(

@@ -107,7 +107,7 @@ async def _chat_prompt(
 
     def prompt_of(messages: list[Message]) -> Prompt:
         own = msgspec.structs.replace(request, messages=messages)
-        text = media.expand(chat_prompt(own, service.template, params, media.mark), messages)
+        text = media.expand(chat_prompt(own, service.template, params, media.marks), messages)
         return text, service.vocabulary.encode_prompt(text, special=False, most=most), media.of(messages)
 
     def prepare() -> Prompt:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,7 +35,7 @@ def prompt_text(
     *,
     begins_reply: bool = True,
     goes_on: bool = False,
-    mark: str = "",
+    marks: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """The text of a conversation up to where the reply begins.
 
@@ -44,7 +46,7 @@ def prompt_text(
         variables: Others of the template.
         begins_reply: The text ends with the beginning of a reply.
         goes_on: The text ends within the last message, of which the reply is the rest.
-        mark: As in `plain`.
+        marks: As in `plain`.
 
     Raises:
         ApiError: There is no template, it refuses the conversation, or a message has what cannot be read.
@@ -58,7 +60,7 @@ def prompt_text(
     if bad := _RESERVED & (variables or {}).keys():
         raise ApiError(400, f"{min(bad)} cannot be set here", param="chat_template_kwargs")
     arguments: dict[str, Any] = {**(variables or {}), "add_generation_prompt": begins_reply}
-    arguments["messages"] = [plain(message, i, mark) for i, message in enumerate(messages)]
+    arguments["messages"] = [plain(message, i, marks) for i, message in enumerate(messages)]
     said = _marked(arguments["messages"][-1]) if goes_on else ""
     if tools:
         arguments["tools"] = [_without_none(msgspec.to_builtins(tool)) for tool in tools]
@@ -95,8 +97,13 @@ def _nothing_to_continue() -> ApiError:
     )
 
 
-def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: SamplingParams, mark: str = "") -> str:
-    """The prompt of a request; `mark` is as in `prompt_text`.
+def chat_prompt(
+    request: ChatRequest,
+    template: ChatTemplate | None,
+    params: SamplingParams,
+    marks: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """The prompt of a request; `marks` are as in `prompt_text`.
 
     A grammar holds from the first token on, which leaves no room to think; so thinking is off with one unless the
     request says otherwise, and a reply with channels begins in that of the answer.
@@ -120,7 +127,7 @@ def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: Sam
             param="add_generation_prompt",
         )
     text = prompt_text(
-        template, request.messages, tools, variables, begins_reply=begins_reply, goes_on=goes_on, mark=mark
+        template, request.messages, tools, variables, begins_reply=begins_reply, goes_on=goes_on, marks=marks
     )
     return text + before_answer(text) if params.structured else text
 

@@ -132,7 +132,7 @@ async def tokenize(service: Service, http: Request) -> Response:
         media = ChatMedia(service.images, service.sounds, most)
         media.read(request.messages)
         arguments = (service.template, request.messages, request.tools, request.chat_template_kwargs)
-        chat = media.expand(prompt_text(*arguments, mark=media.mark), request.messages)
+        chat = media.expand(prompt_text(*arguments, marks=media.marks), request.messages)
         return service.vocabulary.encode(chat, special=False)
 
     tokens = await service.in_thread(encode)
@@ -144,8 +144,8 @@ async def apply_template(service: Service, http: Request) -> Response:
     request = read(TemplateRequest, await read_body(http, service.options.max_body_bytes))
     adapter_of(service, request.model)
     arguments = (service.template, request.messages, request.tools, request.chat_template_kwargs)
-    mark = ChatMedia(service.images, service.sounds, service.engines.slots.context_length).mark
-    return JsonResponse({"prompt": await service.in_thread(lambda: prompt_text(*arguments, mark=mark))})
+    marks = ChatMedia(service.images, service.sounds, service.engines.slots.context_length).marks
+    return JsonResponse({"prompt": await service.in_thread(lambda: prompt_text(*arguments, marks=marks))})
 
 
 async def detokenize(service: Service, http: Request) -> Response:

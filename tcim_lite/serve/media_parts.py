@@ -73,10 +73,13 @@ class ChatMedia:
         self._of: dict[int, tuple[str, Seen]] = {}  # by id of the part
 
     @property
-    def mark(self) -> str:
-        """What stands for an image in text; none where the template itself writes it."""
-        images = self._opened["image"]
-        return images.mark if isinstance(images, MediaPrompts) and images.writes_marks else ""
+    def marks(self) -> dict[str, str]:
+        """What stands for an image or a sound in text; of the kinds that the template does not write itself."""
+        return {
+            kind: opened.mark
+            for kind, opened in self._opened.items()
+            if isinstance(opened, MediaPrompts) and opened.writes_marks
+        }
 
     def read(self, messages: Sequence[Message]) -> None:
         """Reads the images and sounds of messages.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .errors import ApiError
@@ -12,17 +14,17 @@ from .protocol import ContentPart, Message
 _TYPES = {"image": "image", "sound": "audio"}  # as templates call them
 
 
-def plain(message: Message, index: int, mark: str = "") -> dict[str, Any]:
+def plain(message: Message, index: int, marks: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """A message as templates read it: text content, arguments of calls as objects.
 
-    Content with images or sounds is a list of parts; or, where a mark stands for each image, text in lines.
+    Content with images or sounds is a list of parts; or, where marks stand for them, text in lines.
 
     Raises:
         ApiError: It has no content, or a part that cannot be read.
     """
     content: Any = message.content
     if isinstance(content, list):
-        content = _content(content, index, mark)
+        content = _content(content, index, marks)
     elif content is None and message.role != "assistant":
         raise ApiError(400, f"messages[{index}]: a message of role {message.role!r} needs content", param="messages")
     made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
@@ -43,11 +45,11 @@ def plain(message: Message, index: int, mark: str = "") -> dict[str, Any]:
     return made
 
 
-def _content(parts: list[ContentPart], index: int, mark: str) -> str | list[dict[str, str]]:
+def _content(parts: list[ContentPart], index: int, marks: Mapping[str, str]) -> str | list[dict[str, str]]:
     if not any(part.type in KINDS for part in parts):
         return "".join(_text(part, index) for part in parts)
-    if mark:
-        return "\n".join(mark if KINDS.get(part.type) == "image" else _text(part, index) for part in parts)
+    if marks:
+        return "\n".join(marks.get(KINDS.get(part.type, "")) or _text(part, index) for part in parts)
     return [
         {"type": _TYPES[KINDS[part.type]]} if part.type in KINDS else {"type": "text", "text": _text(part, index)}
         for part in parts

@@ -142,7 +142,8 @@ def _chats(
         ApiError: 400: As `question`, or a part does not fit the context.
     """
     messages, begun = question(sounds.family, request, task)
-    text = prompt_text(service.template, messages) + begun
+    marks = {"sound": sounds.mark} if sounds.writes_marks else {}
+    text = prompt_text(service.template, messages, marks=marks) + begun
     most, found = service.engines.slots.context_length, []
     for _, _, seen in parts:
         try:

@@ -142,15 +142,17 @@ class Vocos(torch.nn.Module):
 class Oracle:
     """The parts in float32."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: int = VOCABULARY, rows: int = AUDIO["max_source_positions"]) -> None:
         torch.manual_seed(9)
         eager = {"attn_implementation": "eager", "initializer_range": 0.05}
-        qwen2 = transformers.Qwen2Config(**LANGUAGE, tie_word_embeddings=False, **eager)
+        qwen2 = transformers.Qwen2Config(**{**LANGUAGE, "vocab_size": vocabulary}, tie_word_embeddings=False, **eager)
         self.language = transformers.Qwen2ForCausalLM(qwen2).eval()
         self.speech = transformers.LlamaModel(
             transformers.LlamaConfig(**SPEECH, num_key_value_heads=2, vocab_size=8, **eager)
         ).eval()
-        whisper = transformers.WhisperConfig(**AUDIO, init_std=0.05, attn_implementation="eager")
+        whisper = transformers.WhisperConfig(
+            **{**AUDIO, "max_source_positions": rows}, init_std=0.05, attn_implementation="eager"
+        )
         self.audio = transformers.models.whisper.modeling_whisper.WhisperEncoder(whisper).eval()
         self.tower, self.resampler = Siglip(TOWER).eval(), Resampler(TOWER["hidden_size"], WIDTH, QUERIES).eval()
         self.speaker, self.heard = Projector(WIDTH, SPEECH["hidden_size"]), Projector(AUDIO["d_model"], WIDTH)
@@ -195,11 +197,12 @@ class Oracle:
             "architectures": ["MiniCPMO"],
             "version": "2.6",
             **LANGUAGE,
+            "vocab_size": self.language.config.vocab_size,
             "hidden_act": "silu",
             "query_num": QUERIES,
             "audio_pool_step": 2,
             "vision_config": dict(TOWER),
-            "audio_config": AUDIO,
+            "audio_config": {**AUDIO, "max_source_positions": self.audio.config.max_source_positions},
             "tts_config": {**SPEECH, "num_audio_tokens": CODES, "num_text_tokens": TEXT_TOKENS, "llm_dim": WIDTH},
             **changes,
         }
@@ -213,7 +216,8 @@ class Oracle:
     def hear(self, features: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Features [1, mel, 2 S] and a mask [1, 1, S, S] -> rows of a prompt, [S / 2, width]."""
         part = self.audio
-        x = functional.gelu(part.conv2(functional.gelu(part.conv1(features)))).mT + part.embed_positions.weight
+        x = functional.gelu(part.conv2(functional.gelu(part.conv1(features)))).mT
+        x = x + part.embed_positions.weight[: x.shape[1]]
         for layer in part.layers:
             found = layer(x, mask)
             x = found[0] if isinstance(found, tuple) else found

@@ -20,6 +20,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="needs the extra [chat]")
 pytest.importorskip("transformers.models.glmasr", reason="the oracle has no GLM-ASR")
 pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
 
+import minicpmo_checkpoint
 import test_gemma_audio
 import test_glm_asr
 import test_qwen3_asr
@@ -37,6 +38,7 @@ SPECIAL = {
     "qwen3_asr": ["<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"],
     "glmasr": ["<|begin_of_audio|>", "<|pad|>", "<|end_of_audio|>"],
     "qwen3_omni_moe": ["<|audio_start|>", "<|audio_pad|>", "<|audio_end|>"],
+    "minicpmo": ["<|audio_start|>", "<unk>", "<|audio_end|>"],
     "gemma4": ["<|audio>", "<|audio|>", "<audio|>"],
 }
 
@@ -69,23 +71,33 @@ class HearingModel:
         self.tokenizer.add_special_tokens(SPECIAL[family])
         torch.manual_seed(6)
         self.model = self._make()
-        if family != "qwen3_omni_moe":  # whose weights are random already
+        own = {"qwen3_omni_moe": "thinker", "minicpmo": "language"}.get(family)  # the part of a larger model
+        if own is None:
             random_weights(self.model.model.language_model if family == "gemma4" else self.model)
-        hf = folder / "hf"
-        self.model.save_pretrained(hf)
+        self.language, hf = self.model if own is None else getattr(self.model, own), folder / "hf"
+        getattr(self.model, "save" if family == "minicpmo" else "save_pretrained")(hf)
         self.tokenizer.save(str(hf / "tokenizer.json"))
         shutil.copyfile(DEMO_CHECKPOINT / "tokenizer_config.json", hf / "tokenizer_config.json")
         written = self.mark if family == "gemma4" else "".join(SPECIAL[family])
         (hf / "chat_template.jinja").write_text(TEMPLATE.replace("MARK", written))
         sizes = {"prefill_length": 16, "context_length": 256, **options}
-        if family != "qwen3_omni_moe":  # whose encoder takes a chunk at a time
+        if own is None:  # the encoder of Qwen3-Omni takes a chunk at a time, that of MiniCPM-o what its config says
             sizes["audio_frames"] = FRAMES
         self.package = compile_package(hf, folder / "out", quant="float32", **sizes)
 
     def id(self, text: str) -> int:
         return self.tokenizer.token_to_id(text)
 
+    def placeholders(self, rows: int) -> str:
+        """What stands for a sound of so many rows in a prompt."""
+        begin, mark, end = self.special
+        if self.family == "minicpmo":  # a line of its own, with marks around each second
+            return "".join(f"{begin}{mark * min(25, rows - at)}{end}" for at in range(0, rows, 25)) + "\n"
+        return f"{begin}{mark * rows}{end}"
+
     def _make(self) -> Any:
+        if self.family == "minicpmo":
+            return minicpmo_checkpoint.Oracle(self.tokenizer.get_vocab_size(), FRAMES // 2)
         if self.family == "qwen3_omni_moe":
             model = random_omni(enable_audio_output=False)
             model.thinker.resize_token_embeddings(self.tokenizer.get_vocab_size(), mean_resizing=False)
@@ -138,6 +150,13 @@ class HearingModel:
             with torch.no_grad():
                 heard = self.model.thinker.get_audio_features(found.input_features, found.attention_mask)
             return heard.last_hidden_state
+        if self.family == "minicpmo":  # whose features and rows end with the sound
+            extractor = transformers.WhisperFeatureExtractor(feature_size=20, chunk_length=FRAMES // 100)
+            features = extractor(samples, sampling_rate=RATE, return_tensors="pt").input_features
+            row = torch.arange(-(-len(samples) // 320))
+            hidden = row[None, :] // 50 > row[:, None] // 50  # of later seconds
+            with torch.no_grad():
+                return self.model.hear(features[:, :, : 2 * len(row)], torch.where(hidden, -torch.inf, 0.0)[None, None])
         bins = self.model.config.audio_config.num_mel_bins
         extractor = transformers.WhisperFeatureExtractor(feature_size=bins, chunk_length=FRAMES // 100)
         features = torch.tensor(extractor(samples, sampling_rate=RATE, return_tensors="np").input_features)
@@ -149,7 +168,7 @@ class HearingModel:
 
     def logprobs(self, tokens: Sequence[int], sounds: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
         """By transformers, [N, V], and how far off ours may be."""
-        ids, model = torch.tensor(list(tokens)), getattr(self.model, "thinker", self.model)
+        ids, model = torch.tensor(list(tokens)), self.language
         with torch.no_grad():
             rows = model.get_input_embeddings()(ids)
             rows[ids == self.id(self.mark)] = torch.cat([self.rows(samples) for samples in sounds])
@@ -159,7 +178,7 @@ class HearingModel:
                 inner["per_layer_inputs"] = self.model.model.language_model.get_per_layer_inputs(padded[None], None)
             logits = model(inputs_embeds=rows[None], **inner).logits[0]
         # Twice: the logarithm of a sum is off by as much as a logit. And as much again for the sums of the encoder.
-        bound = 4 * logit_bound(model.config.text_config) * float(logits.abs().max())
+        bound = 4 * logit_bound(model.config.get_text_config()) * float(logits.abs().max())
         return torch.log_softmax(logits, -1).numpy(), bound
 
 

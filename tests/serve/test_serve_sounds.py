@@ -45,6 +45,7 @@ def models(tmp_path_factory):
         "qwen3_asr": HearingModel("qwen3_asr", folder("qwen3_asr"), batch=2),
         "glmasr": HearingModel("glmasr", folder("glmasr")),
         "qwen3_omni_moe": HearingModel("qwen3_omni_moe", folder("qwen3_omni_moe")),
+        "minicpmo": HearingModel("minicpmo", folder("minicpmo")),
         "gemma4": HearingModel("gemma4", folder("gemma4")),
     }
 
@@ -54,7 +55,7 @@ def servers(models, start):
     return {name: start(folder=model.package.folder) for name, model in models.items()}
 
 
-@pytest.fixture(params=["qwen3_asr", "glmasr", "qwen3_omni_moe", "gemma4"])
+@pytest.fixture(params=["qwen3_asr", "glmasr", "qwen3_omni_moe", "minicpmo", "gemma4"])
 def name(request):
     return request.param
 
@@ -102,9 +103,8 @@ def test_responses_are_as_chats(servers, name):
 def asked(model, piece: str, seconds: float, begun: str = "", system: str = "") -> list[int]:
     """The prompt of a transcription, as the template writes it and the model counts rows."""
     rows = len(model.rows(np.zeros(round(seconds * 16000), np.float32)))
-    before, mark, after = (token for token in model.special)
     said = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
-    whole = f"{said}<|im_start|>user\n{before}{mark * rows}{after}{piece}<|im_end|>\n<|im_start|>assistant\n{begun}"
+    whole = f"{said}<|im_start|>user\n{model.placeholders(rows)}{piece}<|im_end|>\n<|im_start|>assistant\n{begun}"
     return model.tokenizer.encode(whole, add_special_tokens=False).ids
 
 
@@ -116,7 +116,7 @@ def test_transcriptions_are_those_of_transformers(models, servers, name):
     assert len(want) >= 3
     with servers[name].client() as client:
         found = client.audio.transcriptions.create(
-            model=name, file=("a.wav", FIRST), extra_body={"max_completion_tokens": len(want)}
+            model=model.package.name, file=("a.wav", FIRST), extra_body={"max_completion_tokens": len(want)}
         )
     assert found.text == model.tokenizer.decode(want).strip()
     assert found.usage.input_tokens == len(tokens)
@@ -156,8 +156,12 @@ def test_a_language_and_a_prompt(models, servers):
         assert found["segments"] == [{"id": 0, "start": 0.0, "end": 1.3, "text": found["text"]}]
 
 
-def test_a_long_sound_is_heard_in_parts_in_every_form(servers, name):
-    options = {"model": name, "file": ("a.wav", LONG), "extra_body": {"max_completion_tokens": LIMIT}}
+def test_a_long_sound_is_heard_in_parts_in_every_form(models, servers, name):
+    options = {
+        "model": models[name].package.name,
+        "file": ("a.wav", LONG),
+        "extra_body": {"max_completion_tokens": LIMIT},
+    }
     with servers[name].client() as client:
         create = client.audio.transcriptions.create
         whole = create(**options)

@@ -20,6 +20,7 @@ from .wav import SoundError
 
 _FRAMES_OF_A_ROW = 8
 _CHUNK, _CHUNK_ROWS = 100, 13  # of Qwen3-ASR and Qwen3-Omni: frames of a whole chunk, and what they become
+_UNKNOWN = "<unk>"  # the token in whose places MiniCPM-o has rows
 _PART_OF_CHUNKS = 30 * RATE  # samples in a part of a transcription
 
 
@@ -42,6 +43,7 @@ class EncoderReader:
     """
 
     writes_marks = False
+    _has_option = True  # --audio-frames says how long sounds are
     least = _FRAMES_OF_A_ROW * HOP
 
     def __init__(self, path: Path, weights: Any, configs: Configs):
@@ -50,7 +52,7 @@ class EncoderReader:
         _, self._bins, self._frames = self._module.get_input_info(self._inputs[0]).shape
         self.most: float = self._frames * HOP
         self.part = self._frames * HOP
-        self.placeholder, self.mark = configs.token("audio_token_id")
+        self.placeholder, self.mark = self._stands_for_sound(configs)
         self.stand_in = self.placeholder
         self._begin = self._end = ""
 
@@ -63,9 +65,10 @@ class EncoderReader:
         if len(samples) < self.least:
             raise SoundError(f"a sound of {len(samples)} samples is too short; expected {self.least}, {RATE} a second")
         if len(samples) > self.most:
+            frames = -(-len(samples) // (HOP * _CHUNK)) * _CHUNK
+            more = f", or compile with --audio-frames {frames} or more" if self._has_option else ""
             raise SoundError(
-                f"a sound of {len(samples) / RATE:.2f} s, the encoder takes {self.most / RATE:g}; cut it, or compile "
-                f"with --audio-frames {-(-len(samples) // (HOP * _CHUNK)) * _CHUNK} or more"
+                f"a sound of {len(samples) / RATE:.2f} s, the encoder takes {self.most / RATE:g}; cut it{more}"
             )
         rows = self._rows(len(samples))
         return Prepared(f"{self._begin}{self.mark * rows}{self._end}", (rows,), samples)
@@ -73,6 +76,11 @@ class EncoderReader:
     def see(self, inputs: Any) -> list[Features]:
         """Hears a sound."""
         return [Features(self._hear(inputs)[: self._rows(len(inputs))].copy())]
+
+    @staticmethod
+    def _stands_for_sound(configs: Configs) -> tuple[int, str]:
+        """The token in whose places rows lie, and what a template writes."""
+        return configs.token("audio_token_id")
 
     def before(self, number: int) -> str:
         """Nothing."""
@@ -146,6 +154,58 @@ class GemmaReader(EncoderReader):
 
     def _rows(self, samples: int) -> int:
         return -(-_gemma_frames(samples) // 4)
+
+
+class OmniReader(EncoderReader):
+    """A `Reader` over the graph of MiniCPM-o, whose rows see those up to the end of their second.
+
+    In a prompt the rows of each second stand between marks of their own.
+    """
+
+    writes_marks = True
+    _has_option = False
+    least = 4 * HOP
+
+    def __init__(self, path: Path, weights: Any, configs: Configs):
+        super().__init__(path, weights, configs)
+        self._begin, self._end = "<|audio_start|>", "<|audio_end|>"
+        self._step = int(configs.config.get("audio_pool_step", 2))
+        self._seconds = float(configs.config.get("audio_chunk_length", 1.0))
+        self._has_chunks = bool(configs.config.get("chunk_input", True))
+
+    def prepare(self, samples: NDArray[np.float32]) -> Prepared:
+        """As `EncoderReader.prepare`."""
+        rows = self._counts(super().prepare(samples).counts[0])
+        return Prepared("".join(f"{self._begin}{_UNKNOWN * count}{self._end}" for count in rows), rows, samples)
+
+    def see(self, inputs: Any) -> list[Features]:
+        """Hears a sound; a piece for each second."""
+        (whole,) = super().see(inputs)
+        ends = np.cumsum(self._counts(len(whole)))[:-1]
+        return [Features(rows) for rows in np.split(whole.rows, ends)]
+
+    def _counts(self, rows: int) -> tuple[int, ...]:
+        most = (50 - self._step) // self._step + 1 if self._has_chunks else rows
+        return tuple(min(most, rows - begin) for begin in range(0, rows, most))
+
+    def _hear(self, samples: NDArray[np.float32]) -> NDArray[Any]:
+        frames = -(-len(samples) // HOP)
+        features = log_mel(samples, self._bins, self._frames)
+        features[:, :, frames:] = 0
+        rows = self._frames // 2
+        seen = np.arange(rows) < (frames + 1) // 2
+        if self._seconds > 0:
+            chunk = int(50 * self._seconds)
+            seen = seen & (np.arange(rows) < (np.arange(rows)[:, None] // chunk + 1) * chunk)
+        mask = np.where(np.broadcast_to(seen, (rows, rows)), np.float32(0), np.float32(HIDDEN))
+        return self._run(features, mask[None, None])
+
+    def _rows(self, samples: int) -> int:
+        return ((-(-samples // HOP) + 1) // 2 - self._step) // self._step + 1
+
+    @staticmethod
+    def _stands_for_sound(configs: Configs) -> tuple[int, str]:
+        return configs.id_of(_UNKNOWN), "(<audio>./</audio>)"
 
 
 def _gemma_frames(samples: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import tcim_lite.runtime as tcim
 
 from ..media import Configs, MediaPrompts, Seen
 from ..package import Package
-from .encoder import ChunkReader, EncoderReader, GemmaReader
+from .encoder import ChunkReader, EncoderReader, GemmaReader, OmniReader
 from .mel import RATE
 from .wav import read_wav
 from .whisper import WhisperReader
@@ -18,6 +19,7 @@ _HEARD: dict[str, tuple[str, type[EncoderReader]]] = {
     "qwen3_asr": ("encode.hmm", EncoderReader),
     "glmasr": ("encode.hmm", EncoderReader),
     "qwen3_omni_moe": ("audio.hmm", ChunkReader),
+    "minicpmo": ("audio.hmm", OmniReader),
     "gemma4": ("audio.hmm", GemmaReader),
 }
 
@@ -62,13 +64,14 @@ class SoundPrompts(MediaPrompts):
         if family == "whisper":
             return cls(WhisperReader(package.tokenizer_folder, configs), family)
         graph, reader = _HEARD.get(family, ("", EncoderReader))
-        if not graph or not package.has(graph):
+        whole = replace(package, name=package.name.removesuffix("_llm"))  # of which MiniCPM-o has a part so called
+        if not graph or not whole.has(graph):
             raise FileNotFoundError(
                 f"{package.name} has no encoder of sounds that can be fed here; take a package of Whisper, Qwen3-ASR, "
-                "GLM-ASR, Qwen3-Omni or Gemma 4 (E2B, E4B)"
+                "GLM-ASR, Qwen3-Omni, MiniCPM-o or Gemma 4 (E2B, E4B)"
             )
         weights: Any = tcim.WeightManager(device)
-        return cls(reader(package.graph(graph), weights, configs), family)
+        return cls(reader(whole.graph(graph), weights, configs), family)
 
     def parts(self, data: bytes) -> list[tuple[float, float, Seen]]:
         """A sound of any length, in parts that the encoder takes: begin and end in seconds, and what is there.
