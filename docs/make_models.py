@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tcim_lite.hmm.weight_format import LAYOUTS
 from tcim_lite.models.blocks import DeltaNet
-from tcim_lite.models.blocks.attention import unit_norms
+from tcim_lite.models.blocks.unit_norms import unit_norms
 from tcim_lite.models.checkpoints.quantized.table import METHODS
 from tcim_lite.models.common.profiles import profile_for
 from tcim_lite.models.common.rope import ROPE_TYPES

@@ -26,7 +26,9 @@ class Tensors:
     """Where a weight comes from in a checkpoint.
 
     Attributes:
-        transform: `plain` is one tensor; `row` is a vector that is a matrix of one row; `stack` puts tensors one under
+        transform: `plain` is one tensor; `row` is a vector that is a matrix of one row; `table` is one of matrices with
+            a row for each head, which turns in pairs of neighbours; `of_heads` is one of a tensor for each, in whose
+            name `{expert}` stands for its number; `stack` puts tensors one under
             the other; `alternate` takes two, or the halves of one, in turns of 16 rows, each padded with zeros to a
             multiple of 16; `by_heads` stacks tensors of which the first has several parts head by head, such as a
             head's rows and then those of its gate; `in_pairs` stacks those of q, k and v, or takes the one of all
@@ -39,7 +41,17 @@ class Tensors:
     """
 
     transform: Literal[
-        "plain", "row", "stack", "alternate", "by_heads", "in_pairs", "keys_of_heads", "values_of_heads", "tied"
+        "plain",
+        "row",
+        "table",
+        "of_heads",
+        "stack",
+        "alternate",
+        "by_heads",
+        "in_pairs",
+        "keys_of_heads",
+        "values_of_heads",
+        "tied",
     ]
     names: tuple[str, ...]
     offset: float = 0.0

@@ -78,7 +78,8 @@ class ModelConfig:
     name the next token; graphs also return the hidden states behind `hidden_after` layers, or for 0 the row of their
     input that the logits are of; rows of the input are made of rows of `source_size` numbers or handed over
     (`blocks/mixed_input.py`); norms of hidden states are made of `condition_size` numbers that each run takes, or where
-    they are `centred` subtract the mean, and with `norm_bias` they have a bias; so has the head with `head_bias`.
+    they are `centred` subtract the mean, and with `norm_bias` they have a bias, without `norm_weight` no weight; the
+    head has a bias with `head_bias`.
     """
 
     family: Family
@@ -116,6 +117,7 @@ class ModelConfig:
     condition_size: int | None = None
     centred: bool = False
     norm_bias: bool = False
+    norm_weight: bool = True
     head_bias: bool = False
 
     @property

@@ -49,6 +49,11 @@ class Twin:
             qkv = [tensors.pop(name.replace(".q_proj.", f".{part}_proj.")) for part in "qkv"]
             groups = [part.reshape(self.packed(config), -1, *part.shape[1:]) for part in qkv]
             tensors[name.replace(".q_proj.", ".qkv.")] = torch.cat(groups, dim=1).flatten(0, 1)
+        for name in [name for name in tensors if name.endswith("experts.gate_up_proj")]:  # as files have them, apart
+            each = {"gate_up": tensors.pop(name), "down": tensors.pop(name.replace("gate_up_proj", "down_proj"))}
+            for expert, (gate_up, down) in enumerate(zip(each["gate_up"], each["down"], strict=True)):
+                for part, tensor in zip(("gate", "up", "down"), (*gate_up.chunk(2), down), strict=True):
+                    tensors[name.replace("gate_up_proj", f"{expert}.{part}_proj.weight")] = tensor
         for old, new in self.names.items():
             tensors = {re.sub(old, new, name): tensor for name, tensor in tensors.items()}
         folder.mkdir(parents=True)
@@ -60,6 +65,24 @@ class Twin:
 
 
 TWINS = {
+    "bailing_moe_v2": Twin(
+        family="glm4_moe",
+        keys=lambda config: {
+            "attention_bias": config["use_qkv_bias"],
+            "use_qk_norm": config.get("use_qk_norm", True),
+            "n_routed_experts": config["num_experts"],
+            "n_shared_experts": config.get("num_shared_experts", 1),
+        },
+        names={
+            "embed_tokens": "word_embeddings",
+            "self_attn.qkv": "attention.query_key_value",
+            "self_attn.o_proj": "attention.dense",
+            "self_attn.q_norm": "attention.query_layernorm",
+            "self_attn.k_norm": "attention.key_layernorm",
+            "e_score_correction_bias": "expert_bias",
+        },
+        packed=lambda config: 1,
+    ),
     "chatglm": Twin(
         family="glm",
         keys=lambda config: {

@@ -11,8 +11,7 @@ from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from ..weights import roles
 from .conditioned import lower_norm, lower_residual, norm_weights
-from .mamba2 import Mamba2
-from .nets import nets_of
+from .head_norms import head_norms_weight, lower_head_norms
 from .part import GraphPart
 from .weights import Weight
 
@@ -25,7 +24,9 @@ class Attention:
 
     Attributes:
         qk_norm: Each head of q and k is normalised before the rotation.
+        head_norms: Each head of q and k is centred and normalised by a norm of its own, before the rotation.
         wide_norm: All heads of q are normalised as one row, and all of k.
+        clip: q, k and v are kept between this number and its negative; None: they are not.
         late_norm: It is normalised behind the rotation instead.
         qkv_bias: q, k and v have biases.
         out_bias: The output projection has a bias.
@@ -51,7 +52,9 @@ class Attention:
     """
 
     qk_norm: bool = False
+    head_norms: bool = False
     wide_norm: bool = False
+    clip: float | None = None
     late_norm: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
@@ -117,6 +120,8 @@ class Attention:
         if self.wide_norm:
             yield Weight(roles.Q_NORM, (q_rows,))
             yield Weight(roles.K_NORM, (kv_rows,))
+        if self.head_norms:
+            yield head_norms_weight(head_dim, heads, kv_heads, turned)
         if self.qk_norm:
             yield Weight(roles.Q_NORM, (head_dim,))
             if self.has_cache:
@@ -149,7 +154,12 @@ class Attention:
         normed, residual_gate = lower_norm(part, f"{here}.norm", x, norm, layer)
         projection = {"own": roles.QKV, "keys": roles.QK, "shared": roles.Q}[self.values]
         qkv = part.linear(f"{here}.qkv", normed, projection, layer, roles.QKV_BIAS if self.qkv_bias else None)
-        mixed = _Mixed(block=self, part=part, layer=layer, here=here, qkv=qkv).lower()
+        if self.clip is not None:
+            qkv = builder.function("Clip", f"{here}.clipped", qkv, {"alpha": -self.clip, "beta": self.clip})
+        heads, head_dim = qkv, self.head_dim or config.head_dim
+        if self.head_norms:
+            heads = lower_head_norms(part, f"{here}.heads", qkv, head_dim, layer)
+        mixed = _Mixed(block=self, part=part, layer=layer, here=here, qkv=qkv, normed=heads).lower()
         if self.out_gate is not None:
             gate = part.linear(f"{here}.gate", normed, roles.OUT_GATE, layer)
             mixed = builder.gate_mul(f"{here}.gated", mixed, gate, self.gate_function)
@@ -168,13 +178,14 @@ class Attention:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mixed:
     """What attention makes of its projections, which lie side by side in `qkv`: the device's heads of q, of k, of v,
-    and where it is gated those of q's gates."""
+    and where it is gated those of q's gates; in `normed` behind norms that heads have each."""
 
     block: Attention
     part: GraphPart
     layer: int
     here: str
     qkv: Ref
+    normed: Ref
 
     @property
     def head_dim(self) -> int:
@@ -242,7 +253,8 @@ class _Mixed:
     def _heads(self, name: str, first: int, count: int, norm: roles.Role | None = None) -> Ref:
         batch, tokens, _ = self.qkv.shape
         begin, end = first * self.head_dim, (first + count) * self.head_dim
-        flat = self.part.builder.slice(f"{self.here}.{name}_flat", self.qkv, begin, end)
+        row = self.qkv if name == "v" else self.normed
+        flat = self.part.builder.slice(f"{self.here}.{name}_flat", row, begin, end)
         if norm is not None:
             flat = self._normed_row(name, flat, norm)
         return self.part.builder.reshape(f"{self.here}.{name}_heads", flat, (batch, tokens, count, self.head_dim))
@@ -284,10 +296,3 @@ def attention_blocks(config: ModelConfig) -> list[Attention]:
     """Returns those of all layers."""
     blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
     return [block for block in blocks if isinstance(block, Attention)]
-
-
-def unit_norms(config: ModelConfig) -> set[int]:
-    """Returns the lengths of norms without a weight of their own."""
-    heads = {block.head_dim or config.head_dim for block in attention_blocks(config) if block.unit_values}
-    heads |= {each for net in nets_of(config).values() if isinstance(net, Mamba2) and (each := net.unit_norm)}
-    return heads if config.condition_size is None else heads | {config.hidden_size}

@@ -17,7 +17,7 @@ from .weights import Weight
 
 def norm_weights(config: ModelConfig, norm: roles.Role | None, scale: float = 1.0) -> Iterator[Weight]:
     """Yields its weight and bias, which `scale` multiplies, or those of the Linear; nothing without a norm."""
-    if norm is None:
+    if norm is None or not config.norm_weight:
         return
     if config.condition_size is None:
         yield Weight(norm, (config.hidden_size,), scale=scale)

@@ -75,7 +75,8 @@ class GraphPart:
         epsilon = self.config.rms_norm_eps * self.config.residual_scale**2
         if self.config.centred:
             bias = self.weight(NORM_BIASES[role], layer) if self.config.norm_bias else None
-            return self.builder.layer_norm(name, x, self.weight(role, layer), bias, epsilon)
+            weight = self.weight(role, layer) if self.config.norm_weight else None
+            return self.builder.layer_norm(name, x, weight, bias, epsilon)
         return self.builder.rms_norm(name, x, self.weight(role, layer), epsilon)
 
     def linear(self, name: str, x: Ref, role: Role, layer: int | None = None, bias: Role | None = None) -> Ref:

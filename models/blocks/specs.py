@@ -58,6 +58,10 @@ def specs_of(
         experts = [None] if weight.experts is None else range(weight.experts)
         named = (source.of(layer, expert) for expert in experts)
         names = tied if tied and source.transform == "tied" else tuple(itertools.chain(*named))
+        if source.transform == "of_heads":
+            counts = (rows // weight.outputs[0] for rows in weight.sections)
+            heads = ((name, head) for name, count in zip(source.names, counts, strict=False) for head in range(count))
+            names = tuple(name.format(layer=layer, expert=head) for name, head in heads)
         merge: Merge = "stack"
         if source.transform in ("alternate", "by_heads", "in_pairs", "keys_of_heads", "values_of_heads"):
             merge = source.transform
@@ -73,11 +77,14 @@ def _vector_spec(
     weight: Weight, source: Tensors, layer: int | None, names: tuple[str, ...], merge: Merge
 ) -> VectorSpec:
     whole = source.transform in ("plain", "row", "by_heads") or (merge == "in_pairs" and len(source.names) == 1)
+    lengths = (sum(weight.outputs),) if whole else weight.outputs
+    if source.transform == "table":
+        lengths = weight.sections[: len(names)]
     return VectorSpec(
         role=weight.role,
         layer=layer,
         tensors=names,
-        lengths=(sum(weight.outputs),) if whole else weight.outputs,
+        lengths=lengths,
         merge=merge,
         sections=weight.sections or weight.outputs,
         experts=weight.experts,
@@ -85,7 +92,8 @@ def _vector_spec(
         offset=source.offset,
         function=source.function,
         taps=weight.taps,
-        as_row=source.transform == "row",
+        columns=weight.outputs[0] if source.transform in ("row", "table") else None,
+        ones=weight.ones,
         turned=weight.turned,
         head_parts=weight.head_parts,
         multiple=weight.multiple,

@@ -26,6 +26,7 @@ class Weight:
         multiple: The rows of each tensor are padded with zeros to a multiple of this.
         pairs: The last of `head_parts` turns in pairs of neighbours.
         whole: Shape of the one tensor that a matrix of every head is a part of, `head_parts` of each side by side.
+        ones: Of a vector: how many follow its numbers.
         factors: Of experts: a vector of the checkpoint that multiplies them, a number for each; no weight itself.
     """
 
@@ -43,4 +44,5 @@ class Weight:
     multiple: int = 1
     pairs: bool = False
     whole: tuple[int, int] | None = None
+    ones: int = 0
     factors: Role | None = None

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
 from ..blocks import DeltaNet
-from ..blocks.attention import attention_blocks, unit_norms
+from ..blocks.attention import attention_blocks
+from ..blocks.unit_norms import unit_norms
 from ..common.embedding import write_embedding_bin, write_embedding_pt
 from ..common.package import EMBEDDING_SUFFIXES
 from ..common.progress import Progress

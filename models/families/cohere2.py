@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..blocks import Block
+from ..common.config_keys import Only
 from ..common.config_rules import window_of_most_layers
 from ..model_config import ModelConfig
 from . import cohere
@@ -24,9 +25,16 @@ FAMILY = replace(
     models="Command R7B, Command A, Tiny Aya",
     has="as Command-R; `sliding_window` in layers that `layer_types` names, or in all but every "
     "`sliding_window_pattern`th, and no rotation in the others",
+    keys=(*cohere.FAMILY.keys, Only("use_qk_norm", False)),
     window=window_of_most_layers,
     layer=_layer,
     gguf=replace(_GGUF, arch="cohere2", windowed=True),
     rope_theta=10000.0,
-    tiny={**cohere.FAMILY.tiny, "rope_theta": 50000.0, "sliding_window": 10, "sliding_window_pattern": 2},
+    tiny={
+        **cohere.FAMILY.tiny,
+        "use_qk_norm": False,
+        "rope_theta": 50000.0,
+        "sliding_window": 10,
+        "sliding_window_pattern": 2,
+    },
 )

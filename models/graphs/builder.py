@@ -35,10 +35,10 @@ class GraphBuilder(GraphLinears):
         assert operand.shape == x.shape[-1:], (name, x.shape, operand.shape)
         return self._op("RMSNorm", name, [x, operand], x.shape, {"epsilon": float(epsilon)})
 
-    def layer_norm(self, name: str, x: Ref, weight: str, bias: str | None, epsilon: float) -> Ref:
+    def layer_norm(self, name: str, x: Ref, weight: str | None, bias: str | None, epsilon: float) -> Ref:
         """Centres and normalises over the last axis."""
-        operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
-        assert all(operand.shape == x.shape[-1:] for operand in operands[1:]), (name, x.shape, operands[1].shape)
+        operands = [x, *(self.weight(each) for each in (weight, bias) if each)]
+        assert all(operand.shape == x.shape[-1:] for operand in operands[1:]), (name, x.shape, weight)
         return self._op("LayerNorm", name, operands, x.shape, {"epsilon": float(epsilon)})
 
     def rope(self, name: str, x: Ref, cos: str, sin: str, slots: Sequence[Slot]) -> Ref:

@@ -50,6 +50,8 @@ OUT_GATE = Role("out_gate", "layers.{layer}.self_attn.out_gate.weight", "linear"
 SINKS = Role("sinks", "layers.{layer}.self_attn.sinks", "bias", "heads")
 Q_NORM = Role("q_norm", "layers.{layer}.self_attn.q_norm.weight", "norm")
 K_NORM = Role("k_norm", "layers.{layer}.self_attn.k_norm.weight", "norm")
+# Where each head has a norm of its own, those of q and k side by side, and ones for v.
+QKV_FACTORS = Role("qkv_factors", "layers.{layer}.self_attn.qkv_norm.weight", "factors", "heads")
 # Of latent attention: to the latent that q is made of, q, and to that of keys and values with the key that turns beside
 # it; then of each head what makes the query of the latent, and the value of what attention makes of latents.
 QUERY_LATENT, QUERY_LATENT_BIAS = pair("query_latent", "layers.{layer}.self_attn.query_latent")

@@ -22,6 +22,7 @@ from .matrix import (
     RandomMatrix,
     Scaled,
     TensorMatrix,
+    pairs_apart,
 )
 from .merging import merged
 from .pack_stream import code_chunks, packed_chunks, random_chunks
@@ -114,8 +115,8 @@ class VectorSpec:
     """A dense fp32 vector: a norm's weight, or the biases of a merged Linear; attributes as those of `LinearSpec`.
 
     Of `experts` it is one for each, [E, N]; `lengths` are those of the tensors of one. `function` changes the numbers,
-    then `offset` is added and `scale` multiplies. With `taps` it is [taps, N], of a tensor [N, 1, taps]; `as_row`
-    tensors are [1, N].
+    then `offset` is added and `scale` multiplies. With `taps` it is [taps, N], of a tensor [N, 1, taps]; with
+    `columns` tensors are matrices, whose rows are pairs of neighbours as `turned` says; `ones` follow.
     """
 
     role: Role
@@ -133,7 +134,8 @@ class VectorSpec:
     turned: tuple[int, int] = (0, 0)
     head_parts: tuple[int, ...] = ()
     pairs: bool = False
-    as_row: bool = False
+    columns: int | None = None
+    ones: int = 0
 
     @property
     def name(self) -> str:
@@ -142,7 +144,7 @@ class VectorSpec:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        length = merged_length(self.lengths, self.merge, self.multiple)
+        length = merged_length(self.lengths, self.merge, self.multiple) + self.ones
         if self.taps is not None:
             return (self.taps, length)
         return (length,) if self.experts is None else (self.experts, length)
@@ -151,8 +153,8 @@ class VectorSpec:
     def tensor_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Of all `tensors`."""
         lengths = self.lengths * (self.experts or 1)
-        if self.as_row:
-            return tuple((1, length) for length in lengths)
+        if self.columns is not None:
+            return tuple((length // self.columns, self.columns) for length in lengths)
         return tuple((length,) if self.taps is None else (length, 1, self.taps) for length in lengths)
 
 
@@ -202,8 +204,12 @@ class CheckpointTensors:
         parts = [FUNCTIONS[spec.function](self._checkpoint.read(name)).reshape(-1) for name in spec.tensors]
         if spec.taps is not None:
             return np.ascontiguousarray(np.concatenate(parts).reshape(-1, spec.taps).T)
+        if spec.columns is not None and spec.turned[0]:
+            parts = [part.reshape(-1, spec.columns)[:, pairs_apart(*spec.turned)].reshape(-1) for part in parts]
         parts = in_order(parts, spec.merge, spec.turned, spec.head_parts, spec.sections, spec.pairs)
         each = len(spec.lengths)
+        if spec.ones:
+            parts, each = [*parts, np.ones(spec.ones, np.float32)], each + 1
         vectors = [merged_vector(parts[at : at + each], spec.merge, spec.multiple) for at in range(0, len(parts), each)]
         return (np.stack(vectors).reshape(spec.shape) + np.float32(spec.offset)) * np.float32(spec.scale)
 

@@ -90,12 +90,15 @@ def test_every_family_agrees_with_transformers(tmp_path, family, change):
         del shape["head_dim"]
     if family in (
         "gpt_neox",
+        "gptj",
         "helium",
         "olmoe",
         "stablelm",
     ):  # whose heads are as wide as hidden states in transformers
-        shape["hidden_size"] -= shape["hidden_size"] % 8 * shape["num_attention_heads"]  # a quarter of a head turns
-        shape["head_dim"] = shape["hidden_size"] // shape["num_attention_heads"]
+        names = FAMILIES[family].spelled
+        hidden, heads = (shape.get(key) or shape[names[key]] for key in ("hidden_size", "num_attention_heads"))
+        shape["hidden_size"] = hidden - hidden % 8 * heads  # a quarter of a head turns
+        shape["head_dim"] = shape["hidden_size"] // heads
     assert_float32_graphs_agree(tmp_path, random_model(shape, family))
 
 

@@ -39,14 +39,24 @@ def _drawn(config: str, seed: int) -> Tensors:
         inputs: int | None,
         expert: int | None = None,
         taps: int | None = None,
+        sections: tuple[int, ...] = (),
     ) -> None:
-        names = read.family.tensors[role].of(layer, expert)
+        source = read.family.tensors[role]
+        names = source.of(layer, expert)
+        if source.transform in ("of_heads", "table"):  # of q and of k
+            columns, outputs = outputs[0], sections[:2]
+        if source.transform == "of_heads":
+            each = zip(source.names, outputs, strict=True)
+            heads = [(name, head) for name, rows in each for head in range(rows // columns)]
+            names = tuple(name.format(layer=layer, expert=head) for name, head in heads)
+            outputs = (columns,) * len(names)
         for name, rows in zip(names, outputs if len(names) > 1 else (sum(outputs),), strict=True):
             values = rng.standard_normal((rows, inputs) if inputs else (rows,)) * 0.1
             values += role.kind in ("norm", "factors")
             if taps is not None:
                 values = rng.standard_normal((rows, 1, taps)) * 0.1
-            values = values[None] if read.family.tensors[role].transform == "row" else values
+            values = values[None] if source.transform == "row" else values
+            values = values.reshape(-1, columns) if source.transform == "table" else values
             tensors[name] = values.astype(np.float16)
 
     add(roles.EMBEDDING, None, (read.vocab_size,), read.hidden_size)
@@ -57,8 +67,9 @@ def _drawn(config: str, seed: int) -> Tensors:
                     add(weight.role, layer, weight.whole[:1], weight.whole[1])
                     continue
                 for expert in [None] if weight.experts is None else range(weight.experts):
-                    add(weight.role, layer, weight.outputs, weight.inputs, expert, weight.taps)
-    add(roles.FINAL_NORM, None, (read.hidden_size,), None)
+                    add(weight.role, layer, weight.outputs, weight.inputs, expert, weight.taps, weight.sections)
+    if read.norm_weight:
+        add(roles.FINAL_NORM, None, (read.hidden_size,), None)
     if read.norm_bias:
         add(roles.NORM_BIASES[roles.FINAL_NORM], None, (read.hidden_size,), None)
     if read.head_bias:

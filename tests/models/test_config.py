@@ -234,6 +234,10 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         raw["mlp_bias"] = raw.get("attention_bias", False)
     if family == "exaone4" and changes.get("sliding_window", 1) is None:  # transformers divides by none
         raw["layer_types"] = ["full_attention"] * 2
+    if family == "gptj":  # which has names of its own, and no other RoPE
+        names = {**FAMILIES[family].spelled, "num_key_value_heads": "unread"}
+        raw = {names.get(key, key): value for key, value in raw.items() if not key.startswith("rope")}
+        raw["rotary_dim"] = 16
     if family == "iquestcoder":  # which refuses it
         raw.pop("use_sliding_window", None)
     if family in BY_KIND:
@@ -252,16 +256,18 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     names |= {"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
     names |= {"num_kv_heads": "num_key_value_heads"}
     names = {ours: FAMILIES[family].spelled.get(theirs, theirs) for ours, theirs in names.items()}
+    if family == "olmo":  # which has one epsilon
+        assert (names.pop("rms_norm_eps"), got.rms_norm_eps) == ("rms_norm_eps", 1e-5)
     for ours, theirs in names.items():
         assert getattr(got, ours) == getattr(want, theirs), ours
     for flag, value in got.flags.items():
         # Which is the intermediate size there; another form of `layers_block_type`; there that of all layers.
         if flag in ("block_ff_dim", "hybrid_override_pattern", "layer_rope_theta"):
             continue
-        theirs = getattr(want, flag)
+        theirs = getattr(want, FAMILIES[family].spelled.get(flag, flag))
         assert value == (NONE.get(flag) if theirs is None else theirs), flag
     assert got.head_dim == (getattr(want, "head_dim", None) or want.hidden_size // want.num_attention_heads)
-    if family == "nemotron_h":  # no positions, and no window
+    if family in ("gptj", "nemotron_h"):  # no positions, and no window
         return
     rope = want.rope_parameters
     if family in BY_KIND:

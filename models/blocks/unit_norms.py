@@ -1,0 +1,15 @@
+"""Norms without a weight of their own, whose op takes ones."""
+
+from __future__ import annotations
+
+from ..model_config import ModelConfig
+from .attention import attention_blocks
+from .mamba2 import Mamba2
+from .nets import nets_of
+
+
+def unit_norms(config: ModelConfig) -> set[int]:
+    """Returns their lengths."""
+    heads = {block.head_dim or config.head_dim for block in attention_blocks(config) if block.unit_values}
+    heads |= {each for net in nets_of(config).values() if isinstance(net, Mamba2) and (each := net.unit_norm)}
+    return heads if config.condition_size is None else heads | {config.hidden_size}

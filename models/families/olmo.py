@@ -1,0 +1,43 @@
+"""OLMo 1: Llama's layers behind norms without weights, which centre rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key
+from ..family import Family
+from ..model_config import ModelConfig
+from ..weights import roles
+from .shared.dense import KEYS, TENSORS, TINY
+
+_NORMS = (roles.ATTENTION_NORM, roles.MLP_NORM, roles.FINAL_NORM)
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    bias = config.flags["attention_bias"]
+    return Attention(qkv_bias=bias, out_bias=bias, clip=config.flags["clip_qkv"]), Mlp()
+
+
+def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"centred": True, "norm_weight": False, "rms_norm_eps": 1e-5}
+
+
+FAMILY = Family(
+    model_type="olmo",
+    architecture="OlmoForCausalLM",
+    title="OLMo",
+    models="OLMo 1B, 7B and 7B of April and July 2024",
+    has="layer norms without weights; `clip_qkv` bounds q, k and v; `attention_bias` on q, k, v, o",
+    keys=(
+        *KEYS,
+        Key("max_position_embeddings", absent=2048),
+        Key("attention_bias", "flag", absent=False),
+        Key("clip_qkv", "optional", absent=None, null=None),
+    ),
+    layer=_layer,
+    tensors={role: source for role, source in TENSORS.items() if role not in _NORMS},
+    folded=_folded,
+    tiny={**TINY, "rope_theta": 10000.0, "clip_qkv": 0.5},
+)
