@@ -181,6 +181,52 @@ def test_layers_that_keep_blocks_between_them_give_the_bits_of_planes(make_model
         np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
 
 
+@pytest.mark.parametrize("quant", ["float32", "float16"])
+@pytest.mark.parametrize(("channels", "batch"), [(16, 1), (48, 1), (24, 1), (16, 2)])
+def test_values_side_by_side_in_blocks_give_the_bits_of_planes(make_model, run_here, channels, batch, quant):
+    """Not of several images or parts of blocks. Sums take the place of neither a part nor of what has parts."""
+    rng = np.random.default_rng(14)
+    constants, nodes = {}, []
+
+    def conv(x, y, inputs, side=1, outputs=channels):
+        constants[f"{y}.w"] = (rng.standard_normal((outputs, inputs, side, side)) / side / inputs**0.5).astype("f4")
+        nodes.append(("Conv", [x, f"{y}.w"], [y], {"pads": [side // 2] * 4}))
+
+    def put(parts, y):
+        nodes.append(("Concat", parts, [y], {"axis": 1}))
+
+    conv("x", "a", 3, 3)
+    conv("a", "b", channels)
+    conv("a", "c", channels, 3)
+    put(["b", "c"], "bc")
+    conv("bc", "d", 2 * channels, 3)
+    conv("d", "q", channels)
+    nodes.append(("Add", ["c", "q"], ["r"], {}))  # of a part, whose bytes are read later as those of another
+    conv("r", "s", channels)
+    conv("d", "m", channels, outputs=2 * channels)
+    nodes.append(("Add", ["bc", "m"], ["n"], {}))  # of parts of which one is read later
+    conv("n", "g", 2 * channels)
+    conv("n", "t", 2 * channels)
+    nodes.append(("Add", ["b", "t"], ["e"], {}))
+    conv("e", "f", channels)
+    nodes.append(("MaxPool", ["n"], ["p"], {"kernel_shape": [3, 3], "strides": [2, 2]}))
+    conv("p", "h", 2 * channels)
+    conv("p", "i", 2 * channels, 3)
+    nodes.append(("MaxPool", ["h"], ["j"], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}))
+    put(["i", "h", "j"], "ihj")
+    put(["i", "j"], "ij")  # in two places
+    nodes.append(("MaxPool", ["ihj"], ["highest"], {"kernel_shape": [3, 3], "strides": [2, 2]}))
+    conv("highest", "k", 3 * channels)
+    conv("ij", "l", 2 * channels)
+    image = rng.standard_normal((batch, 3, 28, 31)).astype(np.float32)
+    ends = ["f", "g", "k", "l", "s"]
+    blocks = make_model(nodes, {"x": image.shape}, ends, constants)
+    planes = make_model(nodes, {"x": image.shape}, [*ends, *(node[2][0] for node in nodes)], constants)
+    wanted, got = run_here(planes, {"x": image}, quant), run_here(blocks, {"x": image}, quant)
+    for name in ends:
+        np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+
+
 @pytest.fixture(scope="module")
 def files(make_model, tmp_path_factory):
     """Networks of all kinds, of many pixels and of layers in a row, each with an image beside it."""

@@ -38,6 +38,23 @@ std::vector<Use> uses_of(const Plan& plan) {
   return uses;
 }
 
+// Values side by side that may be one in blocks: of one image and of whole blocks, and none of them in two places.
+std::vector<const Op*> concats_of(const Graph& graph) {
+  std::vector<int64_t> places(graph.values.size());
+  std::vector<const Op*> concats;
+  for (const Op& op : graph.ops) {
+    if (op.kind != OpKind::Concat) continue;
+    for (const uint32_t id : op.inputs) ++places[id];
+    const Shape& shape = graph.values[op.outputs[0]].shape;
+    if (op.attribute("axis", int64_t{0}) == 1 && shape.size() > 2 && shape[0] == 1) concats.push_back(&op);
+  }
+  std::erase_if(concats, [&](const Op* op) {
+    return std::any_of(op->inputs.begin(), op->inputs.end(),
+                       [&](uint32_t id) { return places[id] > 1 || graph.values[id].shape[1] % kBlock != 0; });
+  });
+  return concats;
+}
+
 }  // namespace
 
 bool takes_blocks(const ConvSpec& conv) {
@@ -70,6 +87,7 @@ bool joins(const ConvSpec& wide, const ConvSpec& deep) {
 
 Layouts::Layouts(const Graph& graph, const Plan& plan) : forms_(graph.values.size()) {
   const std::vector<Use> uses = uses_of(plan);
+  const std::vector<const Op*> concats = concats_of(graph);
   std::vector<int64_t> all_readers(graph.values.size());
   for (const Op& op : graph.ops) {
     for (const uint32_t id : op.inputs) ++all_readers[id];
@@ -82,10 +100,18 @@ Layouts::Layouts(const Graph& graph, const Plan& plan) : forms_(graph.values.siz
     reads(use.x);
     if (use.residual.given() && !use.residual.weight) reads(use.residual.value);
   }
+  for (const Op* op : concats) {
+    for (const uint32_t id : op->inputs) reads(id);
+  }
   // What nothing else reads, views of it included.
-  for (const Use& use : uses) {
-    if (use.y < readers.size() && readers[use.y] == 0 && plan.storage[use.y].place != Plan::Place::Output)
-      forms_[use.y].bytes = use.bytes;
+  const auto may_lie_in_blocks = [&](uint32_t id, int64_t bytes) {
+    if (id < readers.size() && readers[id] == 0 && plan.storage[id].place != Plan::Place::Output)
+      forms_[id].bytes = bytes;
+  };
+  for (const Use& use : uses) may_lie_in_blocks(use.y, use.bytes);
+  for (const Op* op : concats) {
+    const Shape& shape = graph.values[op->outputs[0]].shape;
+    may_lie_in_blocks(op->outputs[0], num_elements(shape) * 4);
   }
   bool changes = false;
   const auto lies_in_planes = [&](uint32_t id) {
@@ -99,9 +125,27 @@ Layouts::Layouts(const Graph& graph, const Plan& plan) : forms_(graph.values.siz
       if (plain_residual || (use.keeps && !in_blocks(use.x))) lies_in_planes(use.y);
       if (plain_residual && use.keeps) lies_in_planes(use.x);
     }
+    for (const Op* op : concats) {
+      std::vector<uint32_t> all = op->inputs;
+      all.push_back(op->outputs[0]);
+      if (std::all_of(all.begin(), all.end(), [&](uint32_t id) { return in_blocks(id); })) continue;
+      for (const uint32_t id : all) lies_in_planes(id);
+    }
   } while (changes);
+  for (const Op* op : concats) {
+    const uint32_t whole = op->outputs[0];
+    if (!in_blocks(whole)) continue;
+    forms_[whole].within = whole;  // nothing takes its place, as parts of it may be read later
+    int64_t offset = 0;
+    for (const uint32_t id : op->inputs) {
+      forms_[id].within = whole;
+      forms_[id].offset = offset;
+      offset += forms_[id].bytes;
+    }
+  }
   for (const Use& use : uses) {
-    if (in_blocks(use.y) && use.residual.given() && use.residual.value != use.x)
+    if (in_blocks(use.y) && use.residual.given() && use.residual.value != use.x &&
+        forms_[use.residual.value].within == kNoValue)
       forms_[use.y].over = use.residual.value;
   }
   join(plan, all_readers);

@@ -119,6 +119,10 @@ void PlanValues::assign_arena(Plan& plan, const std::vector<OwnForm>& forms) con
       id = part.whole;
       offset += part.offset;
     }
+    if (const OwnForm form = form_of(id); form.within != kNoValue) {
+      id = form.within;
+      offset += form.offset;
+    }
     for (uint32_t over = form_of(id).over; over != kNoValue; over = form_of(id).over) {
       const bool is_free =
           in_arena(over) && lives_[over].first < lives_[id].first && lives_[over].last == lives_[id].first;

@@ -60,10 +60,11 @@ struct LayerNormStep final : Step, LayerNormSpec {
 };
 
 struct MoveStep final : Step, MoveSpec {
-  MoveStep(MoveSpec spec, const WeightFinder& finder) : MoveSpec(std::move(spec)) {
+  MoveStep(MoveSpec spec, const WeightFinder& finder) : MoveSpec(std::move(spec)), is_in_blocks(finder.in_blocks(y)) {
     for (const Box& box : boxes) sources.emplace_back(box.x, finder);
   }
   std::vector<Bytes> sources;
+  bool is_in_blocks;  // as its operands are, which were computed there
   void run(const RunContext& context) const override;
 };
 

@@ -134,6 +134,7 @@ void move(const RunContext& context, const MoveStep& step) {
 }  // namespace
 
 void MoveStep::run(const RunContext& context) const {
+  if (is_in_blocks) return;
   switch (bytes) {
     case 1:
       return move<uint8_t>(context, *this);
