@@ -16,44 +16,17 @@ torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 from oracle import random_weights
 from safetensors.torch import save_file
+from tiny_sounds import TEXT as SMALL
+from tiny_sounds import WHISPER
 from torch.nn import functional
 
 NAME, WIDTH, CHUNK, ROWS, HIDDEN = "funaudiochat-8b", 128, 16, 64, -65504.0
-TEXT = {
-    "hidden_size": WIDTH,
-    "intermediate_size": 192,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 331,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-6,
-}
+TEXT = {**SMALL, "head_dim": 64, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6}
 # Chunks of 40 frames, which become 20 rows and then 10 codes, five of which are a row of a prompt.
-AUDIO = {
-    "d_model": 128,
-    "encoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "encoder_ffn_dim": 192,
-    "num_mel_bins": 20,
-    "n_window": 20,
-    "output_dim": WIDTH,
-    "group_size": 5,
-    "codebook_size": 67,
-}
+AUDIO = {**WHISPER, "n_window": 20, "output_dim": WIDTH, "group_size": 5, "codebook_size": 67}
 CRQ = {
-    "model_type": "qwen3",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "vocab_size": 9,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-6,
-}
+    **TEXT, "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 128, "head_dim": 32, "vocab_size": 9,
+}  # fmt: skip
 CHUNKS, FRAMES = 3, 40
 # The bound of docs/numerics.md for float32; the others are those of the encoder of Qwen3-ASR.
 QUANTS = [("float32", None), ("float16", 5e-3), ("w8a8h1_sefp", 0.1)]

@@ -17,6 +17,7 @@ import transformers
 from minicpm import Resampler, Siglip
 from oracle import random_weights
 from safetensors.torch import save_file
+from tiny_sounds import WHISPER
 from torch.nn import functional
 
 from tcim_lite.models.towers.minicpm import MINICPM_O_2_6
@@ -40,14 +41,7 @@ SPEECH = {
     "num_attention_heads": 2,
     "max_position_embeddings": 4096,
 }
-AUDIO = {
-    "d_model": 128,
-    "encoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "encoder_ffn_dim": 192,
-    "num_mel_bins": 20,
-    "max_source_positions": 40,
-}
+AUDIO = {**WHISPER, "max_source_positions": 40}
 TOWER = MINICPM_O_2_6.tiny
 _BINS, _BLOCKS = 10, 2
 

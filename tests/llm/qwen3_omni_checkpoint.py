@@ -7,6 +7,7 @@ from typing import Any
 import qwen3_tts_checkpoint
 import torch
 from oracle import random_weights
+from tiny_sounds import QWEN3
 from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as omni
 
 from tcim_lite.models.families import FAMILIES
@@ -16,17 +17,7 @@ _ROPE = {"rope_type": "default", "rope_theta": 1e4}
 _AXES = {**_ROPE, "mrope_section": [12, 10, 10], "interleaved": True}
 SIZES: dict[str, Any] = {"initializer_range": 0.05, "rms_norm_eps": 1e-6}
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-AUDIO = {
-    "num_mel_bins": 20,
-    "encoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "encoder_ffn_dim": 192,
-    "d_model": 128,
-    "output_dim": 192,
-    "n_window": 50,
-    "n_window_infer": 100,  # rows see those of their chunk, as in the vendor's program
-    "downsample_hidden_size": 64,
-}
+AUDIO = {**QWEN3, "n_window_infer": 100}  # rows see those of their chunk, as in the vendor's program
 VISION = dict(FAMILIES["qwen3_vl"].vision.tiny)
 TEXT = {
     **SIZES,

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from llm_packages import compile_package
+from tiny_sounds import GEMMA4 as SOUND
 
 import tcim_lite.runtime as rt
 from tcim_lite.models.families import FAMILIES
@@ -19,13 +20,6 @@ TEXT = {
     **{key: value for key, value in FAMILY.tiny.items() if key != "sliding_window_pattern"},
     "num_hidden_layers": 2,
     "layer_types": ["sliding_attention", "full_attention"],
-}
-SOUND = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "subsampling_conv_channels": [128, 8],
-    "output_proj_dims": 96,
 }
 FRAMES, BLOCK = 124, 12  # 31 rows, in three blocks
 OPTIONS = {"quant": "float32", "prefill_length": 8, "context_length": 32, "audio_frames": FRAMES}

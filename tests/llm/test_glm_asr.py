@@ -14,24 +14,10 @@ transformers = pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("transformers.models.glmasr", reason="the oracle has no GLM-ASR")
 from oracle import assert_close, random_weights
 from sound_models import check_language_model, check_missing_layer, rename_tensors
+from tiny_sounds import GLM_ASR as AUDIO
+from tiny_sounds import TEXT as SMALL
 
-AUDIO = {
-    "num_mel_bins": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "hidden_size": 64,
-    "intermediate_size": 256,
-}
-TEXT = {
-    "model_type": "llama",
-    "hidden_size": 128,
-    "intermediate_size": 192,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 331,
-    "max_position_embeddings": 512,
-}
+TEXT = {**SMALL, "model_type": "llama"}
 FRAMES = 400
 SIZES = {"prefill_length": 32, "context_length": 128, "audio_frames": FRAMES}
 

@@ -16,30 +16,11 @@ transformers = pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
 from oracle import assert_close, random_weights
 from sound_models import QWEN_NAMES, check_language_model, check_missing_layer, rename_tensors
+from tiny_sounds import QWEN3
+from tiny_sounds import TEXT as SMALL
 
-AUDIO = {
-    "num_mel_bins": 20,
-    "encoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "encoder_ffn_dim": 192,
-    "d_model": 128,
-    "output_dim": 128,
-    "n_window": 50,
-    "n_window_infer": 200,
-    "downsample_hidden_size": 64,
-}
-TEXT = {
-    "model_type": "qwen3",
-    "hidden_size": 128,
-    "intermediate_size": 192,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 331,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": True,
-}
+AUDIO = {**QWEN3, "output_dim": 128}
+TEXT = {**SMALL, "model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": True}
 FRAMES = 500
 SIZES = {"prefill_length": 32, "context_length": 128, "audio_frames": FRAMES}
 

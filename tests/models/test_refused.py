@@ -10,25 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_sounds
 
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES
 
-SOUNDS: dict[str, dict[str, Any]] = {
-    "gemma4": {
-        "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "subsampling_conv_channels": [128, 8],
-        "output_proj_dims": 96,
-    },
-    "glmasr": {
-        "num_mel_bins": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 64,
-        "intermediate_size": 256,
-    },
-    "qwen3_asr": {
-        "num_mel_bins": 20, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 192, "d_model": 128,
-        "output_dim": 192, "n_window": 50, "n_window_infer": 200, "downsample_hidden_size": 64,
-    },
-}  # fmt: skip
+SOUNDS = {"gemma4": tiny_sounds.GEMMA4, "glmasr": tiny_sounds.GLM_ASR, "qwen3_asr": tiny_sounds.QWEN3}
 PATCHES = {"context_length": 256, "vision": "default"}
 AXES = [name for name, record in FAMILIES.items() if record.contract.axes and not record.contract.carried]
 # Family, changes to its tiny config, options, message. Objects change what they are in the tiny tower or encoder.
