@@ -206,7 +206,7 @@ def test_a_long_sound_is_heard_in_parts_whole_and_as_a_stream(many, server):
             )
         )
     assert "".join(event.delta for event in events[:-1]) == events[-1].text == whole
-    assert len(events) > 3
+    assert len(events) > 1  # as many as parts, if the first is not the last that is believed
 
 
 def test_a_model_of_english_from_its_checkpoint(start, tmp_path_factory):
