@@ -1,6 +1,6 @@
 // Which values of a plan lie in blocks of channels (conv_args.h) and not plane by plane: those that convolutions and
-// pools write, and nothing but convolutions and pools reads. Only the steps of this backend see it. In blocks a value
-// is fp32, whatever it is rounded to, and has whole blocks.
+// pools write, and nothing but convolutions and pools reads, and a Concat of such. Only the steps of this backend see
+// it. In blocks a value is fp32, whatever it is rounded to, and has whole blocks.
 #pragma once
 
 #include <cstdint>
