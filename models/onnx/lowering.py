@@ -38,7 +38,7 @@ _SIZED = ("ConstantOfShape", "Range")  # as their operands say
 _OPEN_ENDED = (*_SIZED, "NonMaxSuppression", "NonZero", "Unique")
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _REASONS = dict.fromkeys(_OPEN_ENDED, "the number of its results depends on the data")
-_REASONS |= dict.fromkeys(_RANDOM, "its result is random; make it an input of the model, or a constant") | {
+_REASONS |= dict.fromkeys(_RANDOM, "its result is random; make it an input with --begin-at, or a constant") | {
     "If": "its condition is not known",
     "Loop": "its number of iterations is computed by the network, or 0 with results to collect; expected a constant "
     "number, or at most 8,192 where the condition is computed, with nothing to collect",

@@ -50,7 +50,7 @@ REFUSED = {
     ),
     "random constants": (
         [("RandomNormal", [], ["r"], {"shape": [3]}), ("Add", ["x", "r"], ["y"], {})], ROW, {},
-        "node 'n0' (RandomNormal): its result is random; make it an input",
+        "node 'n0' (RandomNormal): its result is random; make it an input with --begin-at",
     ),
     "control characters": ([("\x1b[31mX\n", ["x"], ["y"], {})], ROW, {}, "node 'n0' (?[31mX?): the op"),
     "a name of megabytes": ([("R" * 3_000_000, ["x"], ["y"], {})], ROW, {}, "node 'n0' (RRRR"),
