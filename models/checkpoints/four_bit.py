@@ -6,7 +6,7 @@ of an output into an int32, AWQ eight outputs of an input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,13 +39,27 @@ _LAYOUTS: Mapping[str, Mapping[str, tuple[Literal["gptq", "awq"], int]]] = {
         "auto_round:auto_awq": ("awq", 0),
     },
 }
+
+
+def _all_of(got: Any, fits: Callable[[str, Any], bool]) -> bool:
+    """Whether `got` is an object, or nothing, all of whose members fit."""
+    return not got or (isinstance(got, Mapping) and all(fits(*member) for member in got.items()))
+
+
+def _is_wide(module: Any) -> bool:
+    bits = module.get("bits") if isinstance(module, Mapping) else None
+    return isinstance(bits, int) and bits > 8
+
+
 # Keys that change what a code stands for. Their programs ignore those that they do not know, and so do we.
 _RULES = {
     "adapter": Rule("nothing", lambda got: not got),
     "backend": Rule("another than llm-awq, which packs otherwise", lambda got: got != "llm-awq"),
     "data_type": one_of("int"),
-    "dynamic": Rule("rules that leave modules as they are ('-:...')", lambda got: all(key[:1] == "-" for key in got)),
-    "extra_config": Rule("modules in more than 8 bits", lambda got: all(of.get("bits", 0) > 8 for of in got.values())),
+    "dynamic": Rule(
+        "rules that leave modules as they are ('-:...')", lambda got: _all_of(got, lambda n, _: n[:1] == "-")
+    ),
+    "extra_config": Rule("modules in more than 8 bits", lambda got: _all_of(got, lambda _, of: _is_wide(of))),
     "is_marlin_format": one_of(False),
     "pack_dtype": one_of("int32"),
 }

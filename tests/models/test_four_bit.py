@@ -188,6 +188,8 @@ def test_inputs_in_the_order_of_their_activations(tmp_path: Path) -> None:
         ({"dynamic": {"+:.*down.*": {"bits": 8}}}, r"dynamic=.* is not supported of gptq, expected rules that leave"),
         ({"adapter": {"name": "lora"}}, r"adapter=.* is not supported of gptq, expected nothing; use the original"),
         ({"extra_config": {"lm_head": {"bits": 4}}}, r"extra_config=.* is not supported .* modules in more than 8"),
+        ({"extra_config": "lm_head"}, r"extra_config='lm_head' is not supported .* modules in more than 8"),
+        ({"dynamic": [1]}, r"dynamic=\[1\] is not supported of gptq, expected rules that leave"),
         ({"quant_method": "auto-round", "data_type": "mx_fp"}, "data_type='mx_fp' is not supported .* expected int"),
         ({**AUTO_ROUND, "packing_format": "auto_round:llm_compressor"}, "packing_format='auto_round:llm_comp"),
         ({"pack_dtype": "int16"}, "pack_dtype='int16' is not supported of gptq, expected int32"),
