@@ -39,9 +39,16 @@ def test_copies_and_pickles_of_core_objects_are_refused():
 def test_what_to_do_instead_of_pickling_is_said(add_model):
     module = rt.load(add_model)
     tensor = module.get_output(module.get_output_name(0))
-    for thing, words in ((module, "load it again"), (tensor, "send tensor.numpy()"), (tensor.info, "shape and dtype")):
+    stream = rt.Stream()
+    for thing, words in (
+        (module, "load it again"),
+        (tensor, "send tensor.numpy()"),
+        (tensor.info, "shape and dtype"),
+        (stream, "make one in the process that uses it"),
+    ):
         for attempt in (pickle.dumps, partial(pickle.dumps, protocol=0), copy.deepcopy):
             with pytest.raises(TypeError, match=re.escape(words)):
                 attempt(thing)
+    module.set_stream(copy.copy(stream))
     assert copy.copy(module).get_num_inputs() == module.get_num_inputs()
     assert copy.copy(tensor).shape == copy.copy(tensor.info).shape == tensor.shape

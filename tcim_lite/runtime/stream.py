@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tcim_lite import _core
 from tcim_lite.marks import chosen
 from tcim_lite.runtime.arguments import flag
@@ -28,3 +30,9 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"Stream({self._core.auto_yield})"
+
+    def __copy__(self) -> Stream:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Stream cannot be pickled or copied deeply; make one in the process that uses it")
