@@ -144,8 +144,9 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
             write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network, options.images))
         except ValueError as error:
             raise CompileError(f"{options.model.name}: {error}") from error
-        if options.rest is not None:
-            _write_rest(options, options.rest, [graph.values[i] for i in graph.outputs])
+        rest = None if options.rest is None else _rest(options, [graph.values[i] for i in graph.outputs])
+    if options.rest is not None and rest is not None:
+        _save(rest, options.rest)  # which may be in the folder of the package
     ops = Counter(op.kind for op in graph.ops)
     path = output / f"{name}.hmm"
     return OnnxResult(path, ops, emit.saturated, emit.clamped_codes, is_hmonnx(network))
@@ -160,13 +161,16 @@ def _ends(options: OnnxOptions) -> tuple[str, ...]:
     return cut.ends
 
 
-def _write_rest(options: OnnxOptions, path: Path, ends: Sequence[Value]) -> None:
+def _rest(options: OnnxOptions, ends: Sequence[Value]) -> onnx.ModelProto:
+    whole = survey(_network(replace(options, ends=()))).values
+    return rest_of(expanded(load(options.model), options.model.parent)[0], whole, ends, options.begins)
+
+
+def _save(model: onnx.ModelProto, path: Path) -> None:
     import onnx
 
-    whole = survey(_network(replace(options, ends=()))).values
-    rest = rest_of(expanded(load(options.model), options.model.parent)[0], whole, ends, options.begins)
     try:
-        onnx.save(rest, path)
+        onnx.save(model, path)
     except (OSError, ValueError) as error:
         raise CompileError(f"--rest {path}: {error}") from error
 

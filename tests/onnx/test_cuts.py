@@ -70,7 +70,7 @@ def test_nothing_is_suggested_where_nothing_comes_before(make_model, tmp_path):
 
 def run_with_rest(path, folder, feeds, *options, quant="float32"):
     """The outputs of a package and of the rest that the host computes, by name."""
-    rest, command = folder / "rest.onnx", ["compile", str(path), "-o", str(folder / "out"), "--quant", quant, "-q"]
+    rest, command = folder / "out/rest.onnx", ["compile", str(path), "-o", str(folder / "out"), "--quant", quant, "-q"]
     assert main([*command, "--rest", str(rest), *options]) == 0
     module = rt.Module.load(folder / "out" / "net.hmm")
     for name, array in feeds.items():
