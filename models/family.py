@@ -89,12 +89,15 @@ class Gguf:
         arch: Its `general.architecture`.
         alike: Other architectures whose files are those of this family.
         interleaved: Rows of q and k come from the first and the second half of a head in turns.
+        head_by_head: A checkpoint has the rows of q, k and v in turns of a head, in one tensor, the file one behind the
+            other.
         tiled_values: Heads of values of linear attention lie in another order (`checkpoints/gguf/heads.py`).
         windowed: The family has sliding windows. Of those with one architecture, one has experts, and of the others
             this is the one with windows.
-        names: Tensors of a layer that are not named as in other families, or that others have not: name in the file
+        layers: What names of a layer's tensors begin with in a Hugging Face checkpoint.
+        names: Tensors that are not named as in other families, or that others have not: name in the file
             -> name in a Hugging Face checkpoint. A name without `.weight` or `.bias` stands for both; one with
-            `{expert}` is a tensor of all experts.
+            `{expert}` is a tensor of all experts, or a norm of all heads.
         keys: Numbers that only this family has: key in the file, behind the architecture's name -> in `config.json`.
         also: Other keys that only this family has: `derived` reads them.
         derived: Returns more of `config.json`, given what returns the value of a key or None, and what `config.json`
@@ -104,8 +107,10 @@ class Gguf:
     arch: str
     alike: tuple[str, ...] = ()
     interleaved: bool = False
+    head_by_head: bool = False
     tiled_values: bool = False
     windowed: bool = False
+    layers: str = "model.layers"
     names: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()

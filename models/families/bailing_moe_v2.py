@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key, Only
-from ..family import Family, Tensors, plain
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .shared.deepseek_experts import EXPERT_TENSORS, experts_of, groups_of
 from .shared.dense import KEYS, TENSORS, TINY
+from .shared.gguf import SIGMOID_KEYS, by_sigmoids, shared_expert
 
 _ATTENTION = "model.layers.{layer}.attention"
 
@@ -29,6 +30,11 @@ def _experts(values: Mapping[str, Any]) -> Experts:
     return experts_of(
         {**values, "n_routed_experts": values["num_experts"], "n_shared_experts": values["num_shared_experts"]}
     )
+
+
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    biases = {"use_qkv_bias": config["qkv_bias"], "use_bias": config["attention_out_bias"]}
+    return {**by_sigmoids(get, config), **biases}
 
 
 FAMILY = Family(
@@ -71,6 +77,27 @@ FAMILY = Family(
         roles.ATTENTION_OUT_BIAS: plain(f"{_ATTENTION}.dense.bias"),
         roles.ROUTER_CHOICE: plain("model.layers.{layer}.mlp.gate.expert_bias"),
     },
+    gguf=Gguf(
+        arch="bailingmoe2",
+        names={
+            "token_embd": "model.word_embeddings",
+            "attn_qkv": "attention.query_key_value",
+            "attn_q_norm": "attention.query_layernorm",
+            "attn_k_norm": "attention.key_layernorm",
+            "attn_output": "attention.dense",
+            "exp_probs_b.bias": "mlp.gate.expert_bias",
+            **shared_expert("mlp.shared_experts"),
+        },
+        keys={
+            "expert_shared_count": "num_shared_experts",
+            "leading_dense_block_count": "first_k_dense_replace",
+            "expert_weights_scale": "routed_scaling_factor",
+            "expert_group_count": "n_group",
+            "expert_group_used_count": "topk_group",
+        },
+        also=(*SIGMOID_KEYS, "expert_shared_feed_forward_length"),
+        derived=_of_gguf,
+    ),
     experts=_experts,
     rotary=0.5,
     rope_theta=600000.0,

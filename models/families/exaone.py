@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..family import Family, Tensors, plain
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import KEYS, TINY
@@ -46,6 +46,21 @@ FAMILY = Family(
         roles.FINAL_NORM: plain("transformer.ln_f.weight"),
         roles.HEAD: Tensors("tied", ("lm_head.weight",)),
     },
+    gguf=Gguf(
+        arch="exaone",
+        layers="transformer.h",
+        names={
+            "token_embd": "transformer.wte",
+            "output_norm": "transformer.ln_f",
+            "attn_norm": "ln_1",
+            **{f"attn_{part}": f"attn.attention.{part}_proj" for part in "qkv"},
+            "attn_output": "attn.attention.out_proj",
+            "ffn_norm": "ln_2",
+            "ffn_gate": "mlp.c_fc_0",
+            "ffn_up": "mlp.c_fc_1",
+            "ffn_down": "mlp.c_proj",
+        },
+    ),
     tiny={
         **{key: value for key, value in TINY.items() if key not in ("num_hidden_layers", "hidden_act")},
         "num_layers": TINY["num_hidden_layers"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..family import Family, Tensors, plain, tensors_of
+from ..family import Family, Gguf, Tensors, plain, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import KEYS, TINY
@@ -65,6 +65,22 @@ FAMILY = Family(
         roles.HEAD: Tensors("tied", ("embed_out.weight",)),
     },
     folded=centred,
+    gguf=Gguf(
+        arch="gptneox",
+        head_by_head=True,
+        layers="gpt_neox.layers",
+        names={
+            "token_embd": "gpt_neox.embed_in",
+            "output_norm": "gpt_neox.final_layer_norm",
+            "output": "embed_out",
+            "attn_qkv": "attention.query_key_value",
+            "attn_output": "attention.dense",
+            "ffn_up": "mlp.dense_h_to_4h",
+            "ffn_down": "mlp.dense_4h_to_h",
+        },
+        keys={"attention.layer_norm_epsilon": "layer_norm_eps", "use_parallel_residual": "use_parallel_residual"},
+        derived=lambda get, config: {"hidden_act": "gelu"},
+    ),
     rotary=0.25,
     tiny={
         **{key: value for key, value in TINY.items() if key != "num_key_value_heads"},

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..family import Family
+from ..common.errors import CompileError
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import KEYS, TENSORS, TINY
 
 _NORMS = (roles.ATTENTION_NORM, roles.MLP_NORM, roles.FINAL_NORM)
+_EPSILON = 1e-5
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -21,7 +23,13 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
 
 
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"centred": True, "norm_weight": False, "rms_norm_eps": 1e-5}
+    return {"centred": True, "norm_weight": False, "rms_norm_eps": _EPSILON}
+
+
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if (epsilon := config["norm_eps"]) != _EPSILON:
+        raise CompileError(f"attention.layer_norm_epsilon={epsilon!r:.40} is not supported, expected {_EPSILON}")
+    return {"clip_qkv": get("attention.clamp_kqv") or None, "rms_norm_eps": epsilon}
 
 
 FAMILY = Family(
@@ -39,5 +47,12 @@ FAMILY = Family(
     layer=_layer,
     tensors={role: source for role, source in TENSORS.items() if role not in _NORMS},
     folded=_folded,
+    gguf=Gguf(
+        arch="olmo",
+        interleaved=True,
+        keys={"attention.layer_norm_epsilon": "norm_eps"},
+        also=("attention.clamp_kqv",),
+        derived=_of_gguf,
+    ),
     tiny={**TINY, "rope_theta": 10000.0, "clip_qkv": 0.5},
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..family import Family, plain, tensors_of
+from ..family import Family, Gguf, plain, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import KEYS, TENSORS, TINY
@@ -54,6 +54,17 @@ FAMILY = Family(
         roles.HEAD_BIAS: plain("lm_head.bias"),
     },
     folded=_folded,
+    gguf=Gguf(
+        arch="phi2",
+        names={
+            "output_norm": "model.final_layernorm",
+            "attn_output": "self_attn.dense",
+            "ffn_up": "mlp.fc1",
+            "ffn_down": "mlp.fc2",
+        },
+        keys={"attention.layer_norm_epsilon": "layer_norm_eps"},
+        derived=lambda get, config: {"hidden_act": "gelu_new"},
+    ),
     rotary=0.5,
     tiny={
         **TINY,

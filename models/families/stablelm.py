@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..family import Family, Tensors
+from ..family import Family, Gguf, Tensors
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import KEYS, TINY
@@ -45,6 +45,12 @@ FAMILY = Family(
         ),
     },
     folded=centred,
+    gguf=Gguf(
+        arch="stablelm",
+        names={f"attn_{part}_norm": f"self_attn.{part}_layernorm.norms.{{expert}}" for part in "qk"},
+        keys={"attention.layer_norm_epsilon": "layer_norm_eps"},
+        derived=lambda get, config: {"use_qkv_bias": config["qkv_bias"], "qk_layernorm": config["use_qk_norm"]},
+    ),
     rotary=0.25,
     tiny={
         **TINY,

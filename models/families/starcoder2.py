@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
-from ..family import Family, tensors_of
+from ..family import Family, Gguf, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import KEYS, TINY, all_heads
@@ -44,6 +44,12 @@ FAMILY = Family(
         **tensors_of({(roles.UP, roles.UP_BIAS): f"{_MLP}.c_fc", (roles.DOWN, roles.DOWN_BIAS): f"{_MLP}.c_proj"}),
     },
     folded=centred,
+    gguf=Gguf(
+        arch="starcoder2",
+        names={"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+        keys={"attention.layer_norm_epsilon": "norm_epsilon"},
+        derived=lambda get, config: {"hidden_act": "gelu_pytorch_tanh", "use_bias": config["attention_bias"]},
+    ),
     tiny={
         **TINY,
         "norm_epsilon": 1e-5,

@@ -15,10 +15,12 @@ SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
 # llama.cpp's name of the architecture, and what a family's tiny config is without.
 ARCH = {
     "arcee": "arcee",
+    "bailing_moe_v2": "bailingmoe2",
     "cohere": "command-r",
     "cohere2": "cohere2",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
+    "exaone": "exaone",
     "exaone4": "exaone4",
     "gemma": "gemma",
     "gemma2": "gemma2",
@@ -26,6 +28,7 @@ ARCH = {
     "glm": "chatglm",
     "glm4": "glm4",
     "glm4_moe": "glm4moe",
+    "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
     "granitemoe": "granitemoe",
@@ -38,9 +41,11 @@ ARCH = {
     "mistral": "llama",
     "mixtral": "llama",
     "nemotron": "nemotron",
+    "olmo": "olmo",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
     "olmoe": "olmoe",
+    "phi": "phi2",
     "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen2_5_vl": "qwen2vl",
@@ -53,6 +58,8 @@ ARCH = {
     "qwen3_vl_moe": "qwen3vlmoe",
     "seed_oss": "seed_oss",
     "smollm3": "smollm3",
+    "stablelm": "stablelm",
+    "starcoder2": "starcoder2",
 }
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 # What llama.cpp takes for granted, or the file says in another way.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gguf_names import EXPERT, gguf_name
+from twins import spelled_alike
 
 gguf = pytest.importorskip("gguf", reason="needs the extra [gguf]")
 
@@ -46,18 +47,24 @@ def tiled(name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> np.ndarra
 
 
 # `undo_permute` of their classes in llama.cpp's convert_hf_to_gguf.py.
-INTERLEAVED = ("arcee", "granite", "granitemoe", "internlm2", "llama", "minicpm", "mistral3", "smollm3")
+INTERLEAVED = ("arcee", "granite", "granitemoe", "internlm2", "llama", "minicpm", "mistral3", "olmo", "smollm3")
 
 
 def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tensors:
     """Under the names and in the order of a GGUF file, in fp32."""
-    made, experts = {}, {}
+    made, experts, norms = {}, {}, {}
     for name, tensor in tensors.items():
         if ".experts." in name:
             layer, part, kind = re.fullmatch(r"model\.layers\.(\d+)\.\w+\.experts\.\d+\.(\w+)\.(\w+)", name).groups()
             stacked = experts.setdefault(f"blk.{layer}.ffn_{EXPERT[part]}_exps.{kind}", [])
             stacked.append(tensor.astype(np.float32))
             continue
+        if ".norms." in name:  # of a head
+            norms.setdefault(gguf_name(re.sub(r"\.norms\.\d+", "", name), arch), []).append(tensor.astype(np.float32))
+            continue
+        if arch == "gptneox" and ".query_key_value." in name:  # which has q, k and v head by head
+            heads = tensor.reshape(config["num_attention_heads"], 3, -1, *tensor.shape[1:])
+            tensor = heads.swapaxes(0, 1).reshape(tensor.shape)
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             if arch in INTERLEAVED and part in name:
                 tensor = permuted(tensor, config[heads])
@@ -68,7 +75,7 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
         )
         if arch in LESS_ONE and name.endswith("norm.weight") and "linear_attn" not in name:
             made[gguf_name(name, arch)] += 1
-    made |= {name: np.stack(parts) for name, parts in experts.items()}
+    made |= {name: np.stack(parts) for name, parts in (experts | norms).items()}
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "llama3":
         made["rope_freqs.weight"] = llama3_factors(config, rope)
@@ -98,6 +105,9 @@ def llama3_factors(config: Mapping[str, Any], rope: Mapping[str, Any]) -> np.nda
 
 def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     """Keys behind the architecture's name."""
+    centred = config.get("layer_norm_eps", config.get("norm_eps", config.get("norm_epsilon")))
+    centred = 1e-5 if arch == "olmo" else centred
+    config = config | spelled_alike(config["model_type"], config)
     head_dim = config["head_dim"]
     rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
     if "full_attention" in rope:
@@ -115,7 +125,6 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         "rope.dimension_count": config.get("rotary_dim") or int(head_dim * config.get("partial_rotary_factor", 1)),
         "vocab_size": config["vocab_size"],
     }
-    centred = config.get("layer_norm_eps", config.get("norm_eps"))
     keys["attention.layer_norm_epsilon" if centred else "attention.layer_norm_rms_epsilon"] = float(
         centred or config["rms_norm_eps"]
     )
@@ -136,7 +145,15 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         keys["expert_shared_count"] = config["n_shared_experts"]
         keys |= {"expert_weights_scale": config["routed_scaling_factor"]}
         keys |= {"leading_dense_block_count": config["first_k_dense_replace"]}
-    if arch in ("dots1", "glm4moe", "minimax-m2"):
+    if arch == "bailingmoe2":
+        keys |= {"expert_shared_count": 1, "expert_weights_scale": config["routed_scaling_factor"]}
+        keys |= {"expert_group_count": config["n_group"], "expert_group_used_count": config["topk_group"]}
+        keys |= {"leading_dense_block_count": 1, "expert_shared_feed_forward_length": config["moe_intermediate_size"]}
+    if arch == "gptneox":
+        keys["use_parallel_residual"] = config.get("use_parallel_residual", True)
+    if config.get("clip_qkv"):
+        keys["attention.clamp_kqv"] = config["clip_qkv"]
+    if arch in ("bailingmoe2", "dots1", "glm4moe", "minimax-m2"):
         keys |= {"expert_gating_func": 2, "expert_weights_norm": config.get("norm_topk_prob", True)}
     if arch in ("qwen35", "qwen35moe"):
         keys |= {

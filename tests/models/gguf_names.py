@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
     "lm_head": "output",
+    "gpt_neox.embed_in": "token_embd",
+    "gpt_neox.final_layer_norm": "output_norm",
+    "embed_out": "output",
+    "model.final_layernorm": "output_norm",
+    "model.word_embeddings": "token_embd",
+    "transformer.wte": "token_embd",
+    "transformer.ln_f": "output_norm",
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -46,6 +55,32 @@ SHARED_EXPERT = {
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
 OWN = {
+    "bailingmoe2": {
+        **SHARED,
+        "attention.query_key_value": "attn_qkv",
+        "attention.query_layernorm": "attn_q_norm",
+        "attention.key_layernorm": "attn_k_norm",
+        "attention.dense": "attn_output",
+        "mlp.gate.expert_bias": "exp_probs_b.bias",
+    },
+    "exaone": {
+        **{f"attn.attention.{part}_proj": f"attn_{part}" for part in "qkv"},
+        "attn.attention.out_proj": "attn_output",
+        "ln_1": "attn_norm",
+        "ln_2": "ffn_norm",
+        "mlp.c_fc_0": "ffn_gate",
+        "mlp.c_fc_1": "ffn_up",
+        "mlp.c_proj": "ffn_down",
+    },
+    "gptneox": {
+        "attention.query_key_value": "attn_qkv",
+        "attention.dense": "attn_output",
+        "mlp.dense_h_to_4h": "ffn_up",
+        "mlp.dense_4h_to_h": "ffn_down",
+    },
+    "phi2": {"self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
+    "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "stablelm": {f"self_attn.{part}_layernorm": f"attn_{part}_norm" for part in "qk"},
     "dots1": {**SHARED, "mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
     "exaone4": AROUND,
     "gemma2": {**AROUND, "pre_feedforward_layernorm": "ffn_norm"},
@@ -72,8 +107,8 @@ def gguf_name(name: str, arch: str) -> str:
     if name.endswith(".self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     stem, kind = name.rsplit(".", 1)
-    if name.startswith("model.layers."):
-        _, _, layer, inner = name.split(".", 3)
+    if in_layer := re.fullmatch(r"(?:model\.layers|gpt_neox\.layers|transformer\.h)\.(\d+)\.(.*)", name):
+        layer, inner = in_layer.groups()
         names = {**NAMES, **OWN.get(arch, {})}
         if inner in names:
             return f"blk.{layer}.{names[inner]}"

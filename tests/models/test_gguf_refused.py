@@ -18,7 +18,7 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
         (
             "qwen2",
             {"general.architecture": "mamba"},
-            "general.architecture is 'mamba', supported are arcee, chatglm, cohere2, c",
+            "general.architecture is 'mamba', supported are arcee, bailingmoe2, chatglm",
         ),
         ("qwen2", {"general.architecture": "deepseek2"}, "; compile the Hugging Face folder of the model instead"),
         ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "rope.scaling.type is 'longrope', supported are none"),
@@ -79,6 +79,11 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
         ("glm4", {"glm4.rope.dimension_sections": [8, 8, 0, 0]}, "glm4.rope.dimension_sections=.* is not supported"),
         ("olmo3", {"olmo2.attention.sliding_window_pattern": [True]}, "expected one flag for each of 2 layers"),
         ("olmo3", {"olmo2.attention.sliding_window_pattern": 4}, "sliding_window_pattern is 4, expected one flag"),
+        (
+            "olmo",
+            {"olmo.attention.layer_norm_epsilon": 1e-6},
+            "layer_norm_epsilon=1e-06 is not supported, expected 1e-05",
+        ),
         ("exaone4", {"exaone4.expert_count": 4}, "exaone4.expert_count=4 is not supported"),
         ("qwen3_5", {"qwen35.ssm.inner_size": 193}, "ssm.inner_size=193, ssm.time_step_rank=4 and ssm.group_count=2"),
         ("qwen3_5", {"qwen35.ssm.time_step_rank": 0}, "ssm.time_step_rank=0 and ssm.group_count=2 must be positive"),

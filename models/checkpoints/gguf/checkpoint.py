@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import CheckpointError
+from ...weights.roles import EMBEDDING
 from .config import config_json, family_of
 from .file import MAGIC, open_parts
-from .heads import Order, order_of
+from .heads import Order, order_of, order_of_heads
 from .rope import ROPE_FACTORS
 from .tokenizer import tokenizer_files
 
@@ -98,7 +99,7 @@ class GgufCheckpoint:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What `config.json` would say; CheckpointError for what is missing or not supported."""
-        embedding = "model.embed_tokens.weight"
+        embedding = self._family.tensor(EMBEDDING)
         if embedding not in self:
             raise CheckpointError(f"{self.path} has no tensor {self._theirs(embedding)!r}")
         factors = {name: self._own[name].rows(name, 0, 1)[0] for name in ROPE_FACTORS if name in self._own}
@@ -174,7 +175,9 @@ class GgufCheckpoint:
     def _order(self, name: str) -> Order:
         """Where rows and columns are in the file, apart from those of interleaved heads."""
         form = self._family.gguf
-        return order_of(name, self.config) if form is not None and form.tiled_values else Order()
+        if form is None or not (form.tiled_values or form.head_by_head):
+            return Order()
+        return order_of(name, self.config) if form.tiled_values else order_of_heads(name, self.config)
 
     def _logarithms(self, own: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
         if not (values < 0).all():
@@ -214,15 +217,20 @@ class GgufCheckpoint:
 
     def _theirs(self, name: str) -> str:
         """What the file would call a tensor."""
-        found = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", name)
+        found = re.fullmatch(rf"{re.escape(self._layers)}\.(\d+)\.(.*)", name)
         layer, wanted = (f"blk.{found[1]}.", found[2]) if found else ("", name)
-        wanted = re.sub(r"(?<=\.experts\.)\d+", "{expert}", wanted)
+        wanted = re.sub(r"(\.experts\.|\.norms\.)\d+", r"\1{expert}", wanted)
         for ours, theirs in self._known.items():
             if wanted == theirs:
                 return f"{layer}{ours}"
             if wanted in (f"{theirs}.weight", f"{theirs}.bias"):
                 return f"{layer}{ours}{wanted.removeprefix(theirs)}"
         return f"{layer}{wanted}"
+
+    @property
+    def _layers(self) -> str:
+        """What names of layers begin with in a Hugging Face checkpoint."""
+        return self._family.gguf.layers if self._family.gguf is not None else ""
 
     @property
     def _known(self) -> dict[str, str]:
@@ -240,11 +248,12 @@ class GgufCheckpoint:
         theirs = known.get(f"{stem}.{kind}" if kind else stem, "")
         if not theirs and kind and stem in known:
             theirs = f"{known[stem]}.{kind}"
-        where = f"model.layers.{layer}." if layer else ""
-        of_all_experts = len(shape) == (3 if kind == "weight" else 2) and shape[0] <= _MOST_EXPERTS
+        where = f"{self._layers}.{layer}." if layer else ""
+        axes = 3 if kind == "weight" and "norm" not in stem else 2
+        of_all_experts = len(shape) == axes and shape[0] <= _MOST_EXPERTS
         if stem == _FUSED and not theirs and where and expert is None:
             for part in "qkv":
-                yield f"{where}self_attn.{part}_proj.{kind}", _Tensor(own, of_qkv=part)
+                yield f"{where}{known[f'attn_{part}']}.{kind}", _Tensor(own, of_qkv=part)
         elif "{expert}" not in theirs:
             yield (where + theirs if theirs and expert is None else own), _Tensor(own)
         elif expert is not None:

@@ -101,6 +101,7 @@ def config_json(
         "mlp_bias": "blk.0.ffn_down.bias" in tensors,
         "qkv_bias": not {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"}.isdisjoint(tensors),
         "use_qk_norm": "blk.0.attn_q_norm.weight" in tensors,
+        "use_parallel_residual": "blk.0.ffn_norm.weight" not in tensors,
         "sliding_window": keys.get("attention.sliding_window") or None,  # Phi-4's says 0
     }
     config |= {theirs: keys.need(ours) for ours, theirs in family.gguf.keys.items()}
@@ -115,7 +116,8 @@ def config_json(
     config |= family.gguf.derived(keys.given, config)
     if config["sliding_window"] and not family.gguf.windowed:
         raise CheckpointError(f"{where}: {family.gguf.arch}.attention.sliding_window is not supported here")
-    return config
+    own = {theirs: config[name] for name, theirs in family.spelled.items() if name in config}
+    return {**own, **config}
 
 
 def _expert_keys(keys: Keys) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The order of heads of linear attention in a GGUF file.
+"""The order of heads in a GGUF file, where it is another than in a Hugging Face checkpoint.
 
-A Hugging Face checkpoint has the heads of values that share a head of keys side by side; llama.cpp has the first of
-each head of keys, then the second of each, and so on.
+Of linear attention, a Hugging Face checkpoint has the heads of values that share a head of keys side by side; llama.cpp
+has the first of each head of keys, then the second of each, and so on.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ class Order(NamedTuple):
 
     rows: NDArray[np.int64] | None = None
     columns: NDArray[np.int64] | None = None
+
+
+def order_of_heads(name: str, config: Mapping[str, Any]) -> Order:
+    """Where q, k and v of each head are, which a Hugging Face checkpoint has head by head."""
+    if ".query_key_value." not in name:
+        return Order()
+    rows = np.arange(3 * config["hidden_size"]).reshape(3, config["num_attention_heads"], -1)
+    return Order(rows.swapaxes(0, 1).reshape(-1))
 
 
 def order_of(name: str, config: Mapping[str, Any]) -> Order:
