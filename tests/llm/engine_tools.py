@@ -7,7 +7,7 @@ import pytest
 from llm_packages import LoadedPackage
 
 from tcim_lite.llm import Sampler
-from tcim_lite.llm.engine import Engine, Slots
+from tcim_lite.llm.engine import Engine, SamplingParams, Slots
 
 CONTEXT, CHUNK = 64, 16
 
@@ -49,6 +49,16 @@ def run(engine, answers=None):
             answers.setdefault(event.request_id, []).extend(event.token_ids)
             last[event.request_id] = event
     return answers, last
+
+
+def check_engine_answers_as_the_generator(package, prompts):
+    engine, alone = Engine(Slots.open(package)), LoadedPackage(package)
+    for index, prompt in enumerate(prompts):
+        engine.add(prompt, SamplingParams(max_tokens=6), request_id=str(index))
+    answers, _ = run(engine)
+    for index, prompt in enumerate(prompts):
+        alone.cached_tokens = []
+        assert list(alone.generate(prompt, Sampler(), 6, ())) == answers[str(index)]
 
 
 def hold_after_a_step(driver, event, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tcim_lite.hmm import Graph, Op, Sibling, Value, WeightEntry, WeightsWriter, read, write_model
+from tcim_lite.hmm import Container, Graph, Op, Sibling, Value, WeightEntry, WeightsWriter, read, write_model
 
 Change = Callable[[WeightEntry, np.ndarray], np.ndarray]
 
@@ -36,13 +36,9 @@ def plant(source: Path, target: Path, changes: Mapping[str, Change], swap: Mappi
         changes: By name of a weight, what becomes of its bytes.
         swap: By name of a weight, whose bytes it gets.
     """
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.hmm", "*.hmms", "*.hmw"))
-    (hmw,) = source.glob("*.hmw")
-    stored = read(hmw)
+    hmw, stored, models = _begin(source, target)
     data = {entry.name: np.array(np.frombuffer(stored.weight_bytes(entry), np.uint8)) for entry in stored.weights}
     by_hash = {entry.hash: entry.name for entry in stored.weights}
-    models = {path: read(path) for path in source.glob("*.hmm")}
     used = {entry.name: entry for model in models.values() for entry in model.weights}
     made = {}
     with WeightsWriter(target / hmw.name) as writer:
@@ -54,14 +50,8 @@ def plant(source: Path, target: Path, changes: Mapping[str, Change], swap: Mappi
             made[name] = writer.add(name, entry.dtype, entry.format, entry.shape, content)
     assert changes.keys() | (swap or {}).keys() <= used.keys()
     for path, model in models.items():
-        write_model(
-            target / path.name,
-            model.graph,
-            [made[entry.name] for entry in model.weights],
-            custom_msg=model.custom_msg,
-            ncore=model.ncore,
-            sibling=Sibling(hmw.name, writer.id),
-        )
+        entries = [made[entry.name] for entry in model.weights]
+        _write(target / path.name, model, model.graph, entries, Sibling(hmw.name, writer.id))
     return target
 
 
@@ -70,11 +60,7 @@ def move_position(source: Path, target: Path, rope: str) -> Path:
 
     It gets tables of its own, those of the others moved up by one row.
     """
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.hmm", "*.hmms", "*.hmw"))
-    (hmw,) = source.glob("*.hmw")
-    stored = read(hmw)
-    models = {path: read(path) for path in source.glob("*.hmm")}
+    hmw, stored, models = _begin(source, target)
     tables = {}
     with WeightsWriter(target / hmw.name) as writer:
         made = {
@@ -91,15 +77,20 @@ def move_position(source: Path, target: Path, rope: str) -> Path:
         graph, entries = model.graph, [made[entry.hash] for entry in model.weights]
         entries = [replace(new, name=old.name) for new, old in zip(entries, model.weights, strict=True)]
         moved, added = _with_tables(graph, rope, entries, tables)
-        write_model(
-            target / path.name,
-            moved,
-            added,
-            custom_msg=model.custom_msg,
-            ncore=model.ncore,
-            sibling=Sibling(hmw.name, writer.id),
-        )
+        _write(target / path.name, model, moved, added, Sibling(hmw.name, writer.id))
     return target
+
+
+def _begin(source: Path, target: Path) -> tuple[Path, Container, dict[Path, Container]]:
+    """Copies what is no model; the `.hmw` and what it and the models hold."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.hmm", "*.hmms", "*.hmw"))
+    (hmw,) = source.glob("*.hmw")
+    return hmw, read(hmw), {path: read(path) for path in source.glob("*.hmm")}
+
+
+def _write(path: Path, like: Container, graph: Graph, weights: list[WeightEntry], sibling: Sibling) -> None:
+    write_model(path, graph, weights, custom_msg=like.custom_msg, ncore=like.ncore, sibling=sibling)
 
 
 def _with_tables(

@@ -14,13 +14,12 @@ pytestmark = pytest.mark.oracle
 pytest.importorskip("safetensors.torch", reason="writes checkpoints")
 pytest.importorskip("torch", reason="the oracle")
 pytest.importorskip("transformers", reason="the oracle")
-from engine_tools import run
+from engine_tools import check_engine_answers_as_the_generator
 from hybrid_models import FAMILY, MODELS, bound_of, random_model, random_next, states_of, tokens_of
 from oracle import assert_close, oracle_logits
 
 from tcim_lite.cli import main
 from tcim_lite.llm import Sampler
-from tcim_lite.llm.engine import Engine, SamplingParams, Slots
 
 CHANGES = {
     "as it is": {},
@@ -152,14 +151,8 @@ def test_generator_goes_on_or_begins_anew(float32_package):
 
 def test_engine_answers_as_the_generator_does(float32_package):
     _, package = float32_package
-    engine, alone = Engine(Slots.open(package)), LoadedPackage(package)
     prompts = [tokens_of(20, 1), tokens_of(20, 1)[:10] + tokens_of(9, 2), tokens_of(3, 3)]
-    for index, prompt in enumerate(prompts):
-        engine.add(prompt, SamplingParams(max_tokens=6), request_id=str(index))
-    answers, _ = run(engine)
-    for index, prompt in enumerate(prompts):
-        alone.cached_tokens = []
-        assert list(alone.generate(prompt, Sampler(), 6, ())) == answers[str(index)]
+    check_engine_answers_as_the_generator(package, prompts)
 
 
 def test_generate_and_chat_answer(tmp_path, capsys, monkeypatch, strict_mode):

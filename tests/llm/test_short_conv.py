@@ -6,14 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from engine_tools import run
+from engine_tools import check_engine_answers_as_the_generator
 from llm_packages import LoadedPackage, compile_package
 from oracle import assert_float32_graphs_agree, random_model
 
 from tcim_lite.cli import main
 from tcim_lite.diff.folder import Dump
-from tcim_lite.llm import Sampler, lanes_of
-from tcim_lite.llm.engine import Engine, SamplingParams, Slots
+from tcim_lite.llm import lanes_of
 from tcim_lite.models.families import FAMILIES, read_config
 
 TYPES = ["full_attention", "conv", "conv", "full_attention", "conv"]
@@ -105,14 +104,8 @@ def test_chunks_are_their_tokens_one_by_one(package):
 
 
 def test_engine_answers_as_the_generator_does(package):
-    engine, alone = Engine(Slots.open(package)), LoadedPackage(package)
     prompts = [np.random.default_rng(seed).integers(0, 331, count).tolist() for seed, count in ((1, 20), (2, 3))]
-    for index, prompt in enumerate(prompts):
-        engine.add(prompt, SamplingParams(max_tokens=6), request_id=str(index))
-    answers, _ = run(engine)
-    for index, prompt in enumerate(prompts):
-        alone.cached_tokens = []
-        assert list(alone.generate(prompt, Sampler(), 6, ())) == answers[str(index)]
+    check_engine_answers_as_the_generator(package, prompts)
 
 
 def test_files_have_other_names_for_some_keys():
