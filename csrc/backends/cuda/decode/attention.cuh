@@ -114,10 +114,9 @@ __device__ __forceinline__ void merge_splits(const float* all, int heads, int ac
   });
 }
 
-// What a block's warps left in shared memory: the result if the block is alone, else to `left`.
+// What a block's warps left in shared memory, to `left`.
 template <typename Shape>
-__device__ __forceinline__ void gather_warps(AttentionShared<Shape>& s, int heads, int warps, bool alone,
-                                             const HeadsResult<Shape>& to, float* left) {
+__device__ __forceinline__ void gather_warps(AttentionShared<Shape>& s, int heads, int warps, float* left) {
   using Parts = HeadParts<Shape>;
   using Words = typename Parts::Words;
   const int lane = threadIdx.x % 32;
@@ -130,10 +129,32 @@ __device__ __forceinline__ void gather_warps(AttentionShared<Shape>& s, int head
 #pragma unroll 4
     for (int w = 0; w < warps; ++w)
       Parts::add(total, *reinterpret_cast<const Words*>(s.outputs[w][h] + at), __shfl_sync(0xffffffffu, share, w));
-    if (alone) return Parts::store(to, h * kHeadDim + at, total, sum);
     *reinterpret_cast<Words*>(left + h * kLeft + at) = *reinterpret_cast<const Words*>(&total);
     if (at == 0) *reinterpret_cast<float2*>(left + h * kLeft + kHeadDim) = make_float2(most, sum);
   });
+}
+
+// A block with all keys of its row, once they have shares.
+template <typename Shape>
+__device__ __forceinline__ void finish_alone(AttentionShared<Shape>& s, int heads, int keys,
+                                             const HeadsResult<Shape>& to) {
+  constexpr bool kCodes = Shape::kRows > 1 && !Shape::kHalf;  // store_results() takes groups of 64 together
+  const int thread = unhoisted(threadIdx.x), head = thread % 32 / 4;
+  const int first = thread / 32 * kPiecesOfAWarp<Shape> * 8 + thread % 4 * 2;
+  weigh_values(s, keys, [&](int p, const float2& pair) {
+    if (head >= heads) return;
+    if constexpr (kCodes) {
+      *reinterpret_cast<float2*>(s.results[head] + first + 8 * p) = pair;
+    } else {
+      store_results(to, head * kHeadDim + first + 8 * p, pair);
+    }
+  });
+  if constexpr (kCodes) {
+    sync_warps<Shape>();
+    HeadParts<Shape>::visit(heads, [&](int h, int at) {
+      store_results(to, h * kHeadDim + at, *reinterpret_cast<const float2*>(s.results[h] + at));
+    });
+  }
 }
 
 // `ready` returns when q, k and v may be read.
@@ -203,16 +224,22 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
     }
   }
   sync_warps<Shape>();
+  const auto result = [&] {
+    const int column = unit.kv_head * heads * kDim;
+    auto* const y = static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column;
+    return HeadsResult<Shape>{handover, column, y, args.odd, a.codes, unit.row};
+  };
+  if (unit.active == 1) {
+    leave_shares(s, ring, unit, heads, a.scale);
+    sync_warps<Shape>();
+    return finish_alone(s, heads, unit.end, result());
+  }
   if (unit.first_key(warp) < unit.end) attend_keys(s, ring, unit, heads, a.scale);
   sync_warps<Shape>();
 
   const int stride = heads * kLeft, pair = unit.row * args.kv_heads + unit.kv_head;
   float* all = args.partial + int64_t(pair) * args.splits * stride;
-  const int column = unit.kv_head * heads * kDim;
-  const HeadsResult<Shape> to{handover, column,  static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column,
-                              args.odd, a.codes, unit.row};
-  gather_warps(s, heads, unit.warps, unit.active == 1, to, all + unit.split * stride);
-  if (unit.active == 1) return;
+  gather_warps(s, heads, unit.warps, all + unit.split * stride);
   sync_warps<Shape>();
   if (threadIdx.x == 0) {
     unsigned before;
@@ -224,7 +251,7 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
     s.last = before == unsigned(unit.active - 1);
   }
   sync_warps<Shape>();
-  if (s.last) merge_splits(all, heads, unit.active, to);
+  if (s.last) merge_splits(all, heads, unit.active, result());
 }
 
 }  // namespace tcim_lite::cuda::decode

@@ -23,7 +23,7 @@ __device__ __forceinline__ void combine_tile(const LinearPhase& linear, const Ha
   }
   const bool has_one = lane < 16 * Blocks && output < linear.outputs;
   if (linear.epilogue == kAddResidual) total = residual.wait(handover, output, has_one) + rounded<__half>(total);
-  store_outputs(handover, static_cast<__half*>(linear.y), output, has_one, total);
+  store_outputs(end_of(linear, handover), static_cast<__half*>(linear.y), output, has_one, total);
 }
 
 // Biases of a lane's outputs, where a warp has one expert alone; the first warp of several that share it adds them.
@@ -74,7 +74,7 @@ __device__ __forceinline__ void multiply_expert_tiles(const LinearPhase& linear,
     if (finishes && combines) {
       combine_tile<Shape, Blocks>(linear, handover, experts, sums.values[warp], own, residual);
     } else if (finishes) {
-      finish_tile<Shape, Blocks>(linear, handover, sums.values[warp], 0, own, bias, residual);
+      finish_tile<Shape, Blocks>(linear, handover, end_of(linear, handover), sums.values[warp], 0, own, bias, residual);
     }
     if (tile < tiles) __syncthreads();  // the sums are read
   }

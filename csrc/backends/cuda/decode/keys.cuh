@@ -15,9 +15,20 @@ struct AttentionShared {
   __align__(16) __half queries[Shape::kMostHeads][kDim + 8];
   // Of this run.
   __align__(16) __half fresh_keys[kMostRows][kDim], fresh_values[kMostRows][kDim];
-  __align__(16) float outputs[Shape::kWarps][Shape::kMostHeads][kDim + 4];
-  float most[Shape::kWarps][Shape::kMostHeads], sums[Shape::kWarps][Shape::kMostHeads];
-  int last;
+  union {
+    struct {  // what each warp has of its keys
+      __align__(16) float outputs[Shape::kWarps][Shape::kMostHeads][kDim + 4];
+      float most[Shape::kWarps][Shape::kMostHeads], sums[Shape::kWarps][Shape::kMostHeads];
+      int last;
+    };
+    struct {  // where one block has all keys of a row
+      // By 8 heads: the warps' largest scores. By four stages of eight keys each: shares as tensor cores take them.
+      __align__(16) float largest[8][Shape::kWarps];
+      __align__(16) uint32_t shares[Shape::kWarps / 2][32][4];
+      char* values[2 * Shape::kWarps];  // stages
+      float results[Shape::kMostHeads][kDim];
+    };
+  };
 };
 
 // Piece `piece` of a row in a stage of the ring (Ring::fetch_rows).
@@ -131,6 +142,93 @@ __device__ __forceinline__ void leave(AttentionShared<Shape>& s, const Attended&
 #pragma unroll
     for (int m = 0; m < kHeadDim / 16; ++m) to[16 * m] = all.outputs[m][i], to[16 * m + 8] = all.outputs[m][i + 2];
   }
+}
+
+// Where one block has all keys of a row, 16 a warp at most, its warps share the work twice: by keys up to the shares of
+// values, then by elements of the values, so that nothing is left to be added up. All warps.
+template <typename Shape, typename Ring>
+__device__ __forceinline__ void leave_shares(AttentionShared<Shape>& s, Ring& ring, const AttentionUnit& unit,
+                                             int heads, float scale) {
+  const int thread = unhoisted(threadIdx.x), warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
+  const int first = unit.first_key(warp), keys = unit.end_key(warp) - first;
+  const int halves = keys > 8 ? 2 : keys > 0 ? 1 : 0;
+  float score[2][2] = {};
+  if (halves > 0) {
+    ring.take(halves);
+    ring.take(halves);
+    if (first + keys > unit.valid) {
+      insert_fresh(ring, 0, halves, s.fresh_keys, first, unit.valid, first + keys, lane);
+      insert_fresh(ring, halves, halves, s.fresh_values, first, unit.valid, first + keys, lane);
+    }
+    if (lane < halves) s.values[first / 8 + lane] = ring.held(halves + lane);
+  }
+#pragma unroll 1
+  for (int u = 0; u < halves; ++u) {
+    const float2 now = score_keys(ring.held(u), s, heads, lane);
+    if (u == 0) {
+      score[0][0] = now.x, score[0][1] = now.y;
+    } else {
+      score[1][0] = now.x, score[1][1] = now.y;
+    }
+  }
+  float most = -INFINITY;
+#pragma unroll
+  for (int u = 0; u < 2; ++u) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      // Rounded: in an FMA with what is taken off below, the error of a large product would be raised to a power.
+      const float scaled = __fmul_rn(score[u][i], scale);
+      score[u][i] = 8 * u + 2 * t + i < keys ? marked(scaled, scaled) : -INFINITY;
+      most = fmaxf(most, score[u][i]);
+    }
+  }
+  most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+  most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+  if (t == 0) s.largest[g][warp] = most;
+  sync_warps<Shape>();
+  constexpr int kEach = Shape::kWarps / 4;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) most = fmaxf(most, s.largest[g][kEach * t + i]);
+  most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+  most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+#pragma unroll
+  for (int u = 0; u < 2; ++u) {
+    if (u >= halves) break;
+    const int stage = first / 8 + u;
+    s.shares[stage / 4][lane][stage % 4] = packed_halves(expf(score[u][0] - most), expf(score[u][1] - most));
+  }
+}
+
+// What a warp's share of the elements comes to, kPieces times eight, of all heads: each(p, pair), of head lane / 4 and
+// piece p elements lane % 4 * 2 and the next.
+template <typename Shape>
+constexpr int kPiecesOfAWarp = kHeadDim / 8 / Shape::kWarps;
+template <typename Shape, typename Each>
+__device__ __forceinline__ void weigh_values(const AttentionShared<Shape>& s, int keys, const Each& each) {
+  const int thread = unhoisted(threadIdx.x), lane = thread % 32, stages = (keys + 7) / 8;
+  constexpr uint32_t kOnes = 0x3c003c00;
+  float sum[4] = {}, outputs[kPiecesOfAWarp<Shape>][4] = {};
+#pragma unroll 1
+  for (int first = 0; first < stages; first += 4) {
+    char* const stage = s.values[min(first + lane / 8, stages - 1)];
+    uint4 four = reinterpret_cast<const uint4*>(s.shares[first / 4])[lane];
+    if (first + 1 >= stages) four.y = 0;
+    if (first + 2 >= stages) four.z = 0;
+    if (first + 3 >= stages) four.w = 0;
+    mma_half(sum, four.x, 0, four.y, 0, kOnes, kOnes);
+    mma_half(sum, four.z, 0, four.w, 0, kOnes, kOnes);
+#pragma unroll
+    for (int p = 0; p < kPiecesOfAWarp<Shape>; ++p) {
+      uint32_t v[4];
+      load_matrix_transposed(v, piece_of(stage, lane % 8, thread / 32 * kPiecesOfAWarp<Shape> + p));
+      mma_half(outputs[p], four.x, 0, four.y, 0, v[0], v[1]);
+      mma_half(outputs[p], four.z, 0, four.w, 0, v[2], v[3]);
+    }
+  }
+  const float inverse = __frcp_rn(sum[0]);
+#pragma unroll
+  for (int p = 0; p < kPiecesOfAWarp<Shape>; ++p)
+    each(p, make_float2(outputs[p][0] * inverse, outputs[p][1] * inverse));
 }
 
 // By a warp with keys: all of them.

@@ -139,23 +139,33 @@ class Residual {
   uint64_t word_ = 0;
 };
 
-// By a warp: value `output` of y, of each lane that has one; a lane's neighbour has the next.
+// What the end of a tile takes from its phase, read before the warps meet, after which nothing hides its latency.
+struct TileEnd {
+  bool keeps, posts;
+  int epilogue, outputs;
+  __half* y;
+  Mail mail;
+};
 template <typename Shape>
-__device__ __forceinline__ void store_outputs(const Handover<Shape>& to, __half* y, int output, bool has_one,
-                                              float value) {
+__device__ __forceinline__ TileEnd end_of(const LinearPhase& linear, const Handover<Shape>& to) {
+  return {to.keeps(), to.posts(), linear.epilogue, linear.outputs, static_cast<__half*>(linear.y), to.y()};
+}
+
+// By a warp: value `output` of y, of each lane that has one; a lane's neighbour has the next.
+__device__ __forceinline__ void store_outputs(const TileEnd& end, __half* y, int output, bool has_one, float value) {
   const __half own = to_half(value);
   const __half next = __shfl_down_sync(0xffffffffu, own, 1);
-  if (has_one && to.keeps()) y[output] = own;
-  if (has_one && to.posts() && output % 2 == 0) to.y().post(output / 2, own, next);
+  if (has_one && end.keeps) y[output] = own;
+  if (has_one && end.posts && output % 2 == 0) end.mail.post(output / 2, own, next);
 }
 
 // y's 16 or 32 columns of a tile in one row, by one warp.
 template <typename Shape, int Blocks>
 __device__ __forceinline__ void finish_tile(const LinearPhase& linear, const Handover<Shape>& handover,
-                                            const typename TileSums<Shape>::Tile& sums, int row, int tile, float bias,
-                                            const Residual& residual) {
+                                            const TileEnd& end, const typename TileSums<Shape>::Tile& sums, int row,
+                                            int tile, float bias, const Residual& residual) {
   const int lane = threadIdx.x % 32;
-  auto* y = static_cast<__half*>(linear.y) + int64_t(row) * linear.y_stride;
+  __half* const y = Shape::kRows == 1 ? end.y : end.y + int64_t(row) * linear.y_stride;
   float total = 0;
   if constexpr (Blocks == 2) {
 #pragma unroll
@@ -166,21 +176,21 @@ __device__ __forceinline__ void finish_tile(const LinearPhase& linear, const Han
     total += __shfl_down_sync(0xffffffffu, total, 16);
   }
   total += bias;
-  if (Blocks == 2 && (linear.epilogue == kSiluMul || (Shape::kExperts && linear.epilogue == kClampedGlu))) {
+  if (Blocks == 2 && (end.epilogue == kSiluMul || (Shape::kExperts && end.epilogue == kClampedGlu))) {
     total = rounded<__half>(total);
     const float up = __shfl_down_sync(0xffffffffu, total, 16);
-    const bool clamped = Shape::kExperts && linear.epilogue == kClampedGlu;
+    const bool clamped = Shape::kExperts && end.epilogue == kClampedGlu;
     const float value = clamped ? clamped_glu(total, up, linear.clamp.alpha, linear.clamp.limit) : silu(total) * up;
-    return store_outputs(handover, y, tile * 16 + lane, lane < 16, value);
+    return store_outputs(end, y, tile * 16 + lane, lane < 16, value);
   }
   const int output = tile * 16 * Blocks + lane;
-  const bool has_one = lane < 16 * Blocks && output < linear.outputs;
-  if (linear.epilogue == kAddResidual) total = residual.wait(handover, output, has_one) + rounded<__half>(total);
+  const bool has_one = lane < 16 * Blocks && output < end.outputs;
+  if (end.epilogue == kAddResidual) total = residual.wait(handover, output, has_one) + rounded<__half>(total);
   if (Shape::kRows > 1 && linear.squares < 0) {
     const float value = has_one ? rounded<__half>(total) : 0.0f, sum = warp_sum(value * value);
     if (lane == 0) handover.args.squares[row * kMostSquares + tile] = sum;
   }
-  store_outputs(handover, y, output, has_one, total);
+  store_outputs(end, y, output, has_one, total);
 }
 
 // acc += a warp's share of a tile.
@@ -273,10 +283,11 @@ __device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const 
     multiply_tile<Shape>(acc, ring, prepared, tile + int(gridDim.x) >= tiles);
     auto& of_tile = sums.values[turn % TileSums<Shape>::kBuffers];
     if (Shape::kRows > 1 && turn > 0) sync_warps<Shape>();  // the tile before is read
+    const TileEnd end = end_of(linear, handover);
     leave_sums<Shape, Blocks>(acc, of_tile);
     sync_warps<Shape>();
     if (!finishes) continue;
-    finish_tile<Shape, Blocks>(linear, handover, of_tile, row, tile, bias, residual);
+    finish_tile<Shape, Blocks>(linear, handover, end, of_tile, row, tile, bias, residual);
   }
 }
 

@@ -67,7 +67,7 @@ __device__ __forceinline__ void compute_router(const LinearPhase& linear, const 
   auto& of_tile = sums.values[0];
   if (t == 0) of_tile[warp][0][g] = acc[0], of_tile[warp][0][g + 8] = acc[2];
   __syncthreads();
-  if (warp == 0) finish_tile<Shape, 1>(linear, handover, of_tile, 0, tile, bias, Residual());
+  if (warp == 0) finish_tile<Shape, 1>(linear, handover, end_of(linear, handover), of_tile, 0, tile, bias, Residual());
 }
 
 struct RouteShared {
