@@ -218,8 +218,14 @@ def test_values_side_by_side_in_blocks_give_the_bits_of_planes(make_model, run_h
     nodes.append(("MaxPool", ["ihj"], ["highest"], {"kernel_shape": [3, 3], "strides": [2, 2]}))
     conv("highest", "k", 3 * channels)
     conv("ij", "l", 2 * channels)
+    conv("d", "o", channels)
+    conv("d", "u", channels, 3)
+    conv("d", "v", channels)
+    put(["o", "u"], "ou")
+    put(["v", "ou"], "vou")  # of a value that has parts itself
+    conv("vou", "w", 3 * channels)
     image = rng.standard_normal((batch, 3, 28, 31)).astype(np.float32)
-    ends = ["f", "g", "k", "l", "s"]
+    ends = ["f", "g", "k", "l", "s", "w"]
     blocks = make_model(nodes, {"x": image.shape}, ends, constants)
     planes = make_model(nodes, {"x": image.shape}, [*ends, *(node[2][0] for node in nodes)], constants)
     wanted, got = run_here(planes, {"x": image}, quant), run_here(blocks, {"x": image}, quant)

@@ -132,17 +132,19 @@ Layouts::Layouts(const Graph& graph, const Plan& plan) : forms_(graph.values.siz
       for (const uint32_t id : all) lies_in_planes(id);
     }
   } while (changes);
-  for (const Op* op : concats) {
+  // The last first, as a part may have parts itself: all lie in the outermost.
+  std::for_each(concats.rbegin(), concats.rend(), [&](const Op* op) {
     const uint32_t whole = op->outputs[0];
-    if (!in_blocks(whole)) continue;
-    forms_[whole].within = whole;  // nothing takes its place, as parts of it may be read later
-    int64_t offset = 0;
+    if (!in_blocks(whole)) return;
+    OwnForm& form = forms_[whole];
+    if (form.within == kNoValue) form.within = whole;  // nothing takes its place, as parts of it may be read later
+    int64_t offset = form.offset;
     for (const uint32_t id : op->inputs) {
-      forms_[id].within = whole;
+      forms_[id].within = form.within;
       forms_[id].offset = offset;
       offset += forms_[id].bytes;
     }
-  }
+  });
   for (const Use& use : uses) {
     if (in_blocks(use.y) && use.residual.given() && use.residual.value != use.x &&
         forms_[use.residual.value].within == kNoValue)

@@ -106,7 +106,7 @@ enum class Joins { None, Turned, Products };
 struct OwnForm {
   int64_t bytes = 0;           // of a form of its own; 0: dense
   uint32_t over = kNoValue;    // a value of as many bytes that its step may overwrite, unless it is read later
-  uint32_t within = kNoValue;  // a value with a form of its own that this one is part of
+  uint32_t within = kNoValue;  // a value with a form of its own, part of no other, that this one is part of
   int64_t offset = 0;          // bytes of it before
   uint32_t with = kNoValue;    // a value that is read while this one is written, besides those its step reads
 };
