@@ -40,6 +40,7 @@ FAMILY = replace(
     model_type="lfm2_moe",
     architecture="Lfm2MoeForCausalLM",
     title="LFM2 MoE",
+    gguf=None,
     models="LFM2 8B-A1B",
     has="as LFM2, with layers by `layer_types`; `num_dense_layers` dense ones, in the others `num_experts_per_tok` of "
     "`num_experts` MLPs for each token, chosen by sigmoids and with `use_expert_bias` a bias",

@@ -34,6 +34,7 @@ ARCH = {
     "granitemoe": "granitemoe",
     "hunyuan_v1_dense": "hunyuan-dense",
     "jais2": "jais2",
+    "lfm2": "lfm2",
     "llama": "llama",
     "minicpm": "minicpm",
     "minimax_m2": "minimax-m2",
@@ -72,6 +73,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"rope_parameters": None, "rope_theta": 50000.0},  # a scaled theta stands for `alpha`
     "qwen2_moe": {"mlp_only_layers": []},
     "gpt_oss": {"max_position_embeddings": 131072, "rope_parameters": {**YARN, "rope_theta": 150000.0}},
+    "lfm2": {"rope_theta": 1e6},
     "mistral": {"sliding_window": 20},
     "phi3": {"sliding_window": 20},
     "smollm3": {"no_rope_layer_interval": 4, "num_hidden_layers": 4},  # which llama.cpp takes for granted

@@ -65,6 +65,8 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
         if arch == "gptneox" and ".query_key_value." in name:  # which has q, k and v head by head
             heads = tensor.reshape(config["num_attention_heads"], 3, -1, *tensor.shape[1:])
             tensor = heads.swapaxes(0, 1).reshape(tensor.shape)
+        if name.endswith(".conv.conv.weight"):
+            tensor = tensor[:, 0]
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             if arch in INTERLEAVED and part in name:
                 tensor = permuted(tensor, config[heads])
@@ -106,6 +108,8 @@ def llama3_factors(config: Mapping[str, Any], rope: Mapping[str, Any]) -> np.nda
 def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     """Keys behind the architecture's name."""
     centred = config.get("layer_norm_eps", config.get("norm_eps", config.get("norm_epsilon")))
+    if arch == "lfm2":  # whose norms do not centre rows
+        centred, config = None, config | {"rms_norm_eps": centred}
     centred = 1e-5 if arch == "olmo" else centred
     config = config | spelled_alike(config["model_type"], config)
     head_dim = config["head_dim"]
@@ -151,6 +155,9 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         keys |= {"leading_dense_block_count": 1, "expert_shared_feed_forward_length": config["moe_intermediate_size"]}
     if arch == "gptneox":
         keys["use_parallel_residual"] = config.get("use_parallel_residual", True)
+    if arch == "lfm2":
+        heads = [config["num_key_value_heads"] * (kind == "full_attention") for kind in config["layer_types"]]
+        keys |= {"attention.head_count_kv": heads, "shortconv.l_cache": config.get("conv_L_cache", 3)}
     if config.get("clip_qkv"):
         keys["attention.clamp_kqv"] = config["clip_qkv"]
     if arch in ("bailingmoe2", "dots1", "glm4moe", "minimax-m2"):
@@ -243,7 +250,7 @@ def write_gguf(
 
 
 def add_tensor(writer: Any, name: str, tensor: np.ndarray, kind: Any) -> None:
-    if tensor.ndim == 1 or name.endswith(".bias"):
+    if tensor.ndim == 1 or name.endswith((".bias", ".conv.weight")):
         writer.add_tensor(name, tensor.astype(np.float32))
     else:
         writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(tensor), kind), raw_dtype=kind)

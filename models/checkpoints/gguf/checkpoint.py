@@ -45,11 +45,11 @@ _FUSED = "attn_qkv"
 _MOST_EXPERTS = 1 << 12
 # Of a Linear with one output, which has one axis.
 _ROW = ".ffn_gate_inp_shexp.weight"
-_TAPS = ".ssm_conv1d.weight"  # of a convolution along each row, which has two axes
+_TAPS = (".ssm_conv1d.weight", ".shortconv.conv.weight")  # of a convolution along each row, which has two axes
 _RATE = ".linear_attn.A_log"  # in the file minus its exponential
 _LAYER = re.compile(r"(?<=model\.layers)\.\d+\.")
 # Files of early 2024 have a tensor for each expert: blk.0.ffn_up.7.weight.
-_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+?)(?:\.(\d+))?(?:\.(weight|bias))?")
+_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?((?:shortconv\.)?\w+?)(?:\.(\d+))?(?:\.(weight|bias))?")
 _ROTATED = re.compile(r".*\.self_attn\.([qk])_proj\.(weight|bias)")
 
 

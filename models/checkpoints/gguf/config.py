@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...common.errors import CheckpointError
 from ...families import FAMILIES
 from ...family import Family
-from .keys import CENTRED, SECTIONS, Keys
+from .keys import CENTRED, HEADS_BY_LAYER, SECTIONS, Keys
 from .rope import ALWAYS, factors_as_scaling, longrope, rope_scaling
 
 
@@ -87,7 +87,7 @@ def config_json(
         "intermediate_size": keys.need("feed_forward_length"),
         "num_hidden_layers": _layers(keys, where),
         "num_attention_heads": heads,
-        "num_key_value_heads": keys.get("attention.head_count_kv", heads),
+        "num_key_value_heads": _kv_heads(keys, family, heads),
         "head_dim": head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": keys.need("context_length"),
@@ -118,6 +118,15 @@ def config_json(
         raise CheckpointError(f"{where}: {family.gguf.arch}.attention.sliding_window is not supported here")
     own = {theirs: config[name] for name, theirs in family.spelled.items() if name in config}
     return {**own, **config}
+
+
+def _kv_heads(keys: Keys, family: Family, heads: int) -> Any:
+    """Those of all layers, apart from layers without attention, which a family may have."""
+    assert family.gguf is not None
+    by_layer = keys.given(HEADS_BY_LAYER)
+    if HEADS_BY_LAYER in family.gguf.also and isinstance(by_layer, list) and len(found := set(by_layer) - {0}) == 1:
+        return found.pop()
+    return keys.get(HEADS_BY_LAYER, heads)
 
 
 def _expert_keys(keys: Keys) -> dict[str, Any]:

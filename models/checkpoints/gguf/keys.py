@@ -11,10 +11,11 @@ import numpy as np
 from ...common.errors import CheckpointError
 from ...family import Family
 
+HEADS_BY_LAYER = "attention.head_count_kv"  # or one number for all; 0 in layers without attention
 # Keys of attention and RoPE, behind the architecture's name, that are read or change nothing. Others are refused.
 _KNOWN = {
     "attention.head_count",
-    "attention.head_count_kv",
+    HEADS_BY_LAYER,
     "attention.key_length",
     "attention.value_length",
     "attention.layer_norm_rms_epsilon",
