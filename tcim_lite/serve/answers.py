@@ -51,7 +51,7 @@ class Answers:
                 await self._loop.run_in_executor(executor, self._submit_one, index, prompt, own)
             except BaseException as error:
                 self.abort()
-                raise _refusal(error) from error
+                raise refusal(error) from error
         if self._aborted:
             self.abort()
 
@@ -106,7 +106,8 @@ class Answers:
             self.abort()
 
 
-def _refusal(error: BaseException) -> BaseException:
+def refusal(error: BaseException) -> BaseException:
+    """The answer to a client whose prompt the engine does not take."""
     if isinstance(error, RequestError):
         code = "context_length_exceeded" if "the context holds" in str(error) else "invalid_value"
         return ApiError(400, str(error), code=code)

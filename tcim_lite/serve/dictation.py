@@ -59,7 +59,7 @@ def question(family: str, request: TranscriptionRequest, task: Task) -> tuple[li
         raise ApiError(
             400,
             "/v1/audio/translations: this model has only learned to write down what is said; use "
-            "/v1/audio/transcriptions, or serve Whisper, Qwen3-Omni or Gemma 4",
+            "/v1/audio/transcriptions, or serve Whisper, Qwen3-Omni, MiniCPM-o or Gemma 4",
             code="unsupported_audio",
         )
     if family == "glmasr":

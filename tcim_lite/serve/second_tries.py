@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from ..llm.engine import Event, MixedPrompt, QueueFullError, SamplingParams
 from ..llm.sounds import WhisperReader
-from .answers import Answers
+from .answers import Answers, refusal
 from .errors import too_slow
 from .service import Service
 
@@ -81,14 +81,14 @@ class SecondTries(Answers):
         begun = MixedPrompt(prompt.tokens[:end], prompt.places)
         asked = SamplingParams(max_tokens=1, logprobs=0, logprob_token_ids=(self._whisper.silence,), ignore_eos=True)
         answers, found = Answers(self._service.engines, self._service.metrics, self._service.options.timeout_s), 0.0
-        await answers.submit(self._service.executor, [begun], replace(asked, adapter=self._greedy.adapter), 1)
+        await self._queue(answers, 0, begun, replace(asked, adapter=self._greedy.adapter))
         async for item in answers.events(math.inf):
             if item is not None and item[1].logprobs:
                 found = math.exp(item[1].logprobs[0].top[0][1])
         return found
 
     async def _again(self, index: int, number: int) -> None:
-        """Asks for a part once more, as soon as the queue has room."""
+        """Asks for a part once more."""
         params = SamplingParams.of(
             self._service.defaults,
             temperature=_TEMPERATURES[number - 1],
@@ -97,18 +97,26 @@ class SecondTries(Answers):
             rules=self._greedy.rules,
             seed=number,
         )
+        await self._queue(self, index, self._prompts[index], params)
+        if self._aborted:  # meanwhile
+            self.abort()
+
+    async def _queue(self, answers: Answers, index: int, prompt: MixedPrompt, params: SamplingParams) -> None:
+        """Submits as soon as the queue has room.
+
+        Raises:
+            ApiError: 503 at shutdown, 504 at the limit of time.
+            ClientDisconnect: After `abort`.
+        """
         while True:
             if self._aborted:
                 raise ClientDisconnect
             if self._loop.time() > self._deadline:
                 raise too_slow(self._timeout_s)
             try:
-                await self._loop.run_in_executor(
-                    self._service.executor, self._submit_one, index, self._prompts[index], params
-                )
+                await self._loop.run_in_executor(self._service.executor, answers._submit_one, index, prompt, params)
+                return
             except QueueFullError:
                 await asyncio.sleep(_PAUSE_S)
-            else:
-                break
-        if self._aborted:  # meanwhile
-            self.abort()
+            except Exception as error:
+                raise refusal(error) from error
