@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import zipfile
 from collections import Counter
 from typing import Any
 
@@ -153,7 +154,7 @@ def _constants(texts: list[str]) -> dict[str, tuple[float, ...]]:
             values = _saved(numbers) if numbers.endswith(".npy") else tuple(map(float, numbers.split(",")))
         except OSError as error:
             raise CompileError(f"--constant {text}: {error.strerror}") from error
-        except (AttributeError, EOFError, TypeError, ValueError):
+        except (AttributeError, EOFError, TypeError, ValueError, zipfile.BadZipFile):
             values = ()
         if not name or not values:
             raise CompileError(
@@ -166,7 +167,8 @@ def _constants(texts: list[str]) -> dict[str, tuple[float, ...]]:
 
 
 def _saved(path: str) -> tuple[float, ...]:
-    return tuple(np.load(path).astype(np.float64).ravel().tolist())
+    with open(path, "rb") as file:
+        return tuple(np.load(file).astype(np.float64).ravel().tolist())
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -168,7 +168,8 @@ def test_a_file_without_numbers_is_refused(rates, tmp_path, capsys):
     np.save(tmp_path / "none.npy", np.zeros(0))
     np.savez(tmp_path / "many", a=np.zeros(1))
     (tmp_path / "many.npz").rename(tmp_path / "many.npy")
-    for name in ("text", "names", "none", "many"):
+    (tmp_path / "short.npy").write_bytes((tmp_path / "many.npy").read_bytes()[:40])
+    for name in ("text", "names", "none", "many", "short"):
         command = ["compile", str(rates), "-o", str(tmp_path / "out"), "--constant", f"sr={tmp_path}/{name}.npy"]
         assert main(command) == 2
         assert "or a file of such numbers that numpy saved as INPUT=FILE.npy" in capsys.readouterr().err
