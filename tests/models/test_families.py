@@ -172,6 +172,8 @@ def test_the_families_that_stand_for_others_have_every_form_of_op_and_block(grap
         ("cohere2", {"use_qk_norm": True}, "use_qk_norm=True is not supported; Command R7B and A is compiled with"),
         ("cohere2", {"sliding_window_pattern": 0}, "sliding_window_pattern must be a positive integer, got 0"),
         ("olmo", {"clip_qkv": 0}, "clip_qkv must be a positive number"),
+        ("falcon", {"num_ln_in_parallel_attn": None}, "as Falcon 40B and 180B have it, is not supported"),
+        ("falcon", {"alibi": True}, "alibi=True is not supported; Falcon is compiled with False only"),
         ("gptj", {"rotary_dim": None}, "config.json has no .rotary_dim"),
         ("phi", {"qk_layernorm": True}, "qk_layernorm=True is not supported; Phi is compiled with False only"),
         ("nemotron", {"norm_eps": 0}, "norm_eps must be a positive number"),
