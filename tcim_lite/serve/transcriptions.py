@@ -19,9 +19,9 @@ from .errors import ApiError, invalid
 from .forms import read_form
 from .protocol import TranscriptionRequest
 from .reading import read_fields
-from .second_tries import SecondTries
 from .service import Service
 from .streams import EventStream, JsonResponse, finish, watching
+from .temperature_fallback import TemperatureFallback
 from .transcript import PartText, TimedText, TranscriptWriter
 from .usage import UsageCount
 
@@ -79,7 +79,7 @@ async def _written(service: Service, http: Request, task: Task) -> Response:
     if whisper is None or params.temperature:
         answers = Answers(service.engines, service.metrics, service.options.timeout_s)
     else:
-        answers = SecondTries(service, whisper, prompts, params)
+        answers = TemperatureFallback(service, whisper, prompts, params)
     await answers.submit(service.executor, prompts, params, 1)
     writer = TranscriptWriter(
         request,

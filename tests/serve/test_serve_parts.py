@@ -14,13 +14,13 @@ import pytest
 
 from tcim_lite.llm.engine import Event, Features, MixedPrompt, QueueFullError, SamplingParams, TokenLogprob
 from tcim_lite.llm.generation_defaults import GenerationDefaults
-from tcim_lite.llm.sounds.whisper import Doubts
+from tcim_lite.llm.sounds.whisper import FallbackThresholds
 from tcim_lite.serve.answers import Answers
 from tcim_lite.serve.arrivals import Arrivals
 from tcim_lite.serve.options import ServeOptions
 from tcim_lite.serve.reply_parts import ForcedCall, Parts, ReplyParts
-from tcim_lite.serve.second_tries import SecondTries
 from tcim_lite.serve.streams import EventStream, event_lines
+from tcim_lite.serve.temperature_fallback import TemperatureFallback
 from tcim_lite.serve.tool_calls import CallPart
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -202,7 +202,7 @@ def test_events_have_no_ends_of_lines_inside() -> None:
     assert [msgspec.json.decode(line[6:]) for line in lines if line.startswith("data")] == events
 
 
-def test_second_tries_wait_for_room_in_the_queue():
+def test_temperature_fallback_wait_for_room_in_the_queue():
     """A text that is not believed, the question whether anybody speaks, and the text at a higher temperature."""
 
     class Engines:
@@ -220,7 +220,12 @@ def test_second_tries_wait_for_room_in_the_queue():
         def abort(self, request_id):
             pass
 
-    whisper = SimpleNamespace(doubts=Doubts(ratio=None, logprob=-1.0, silence=0.6), size=10, placeholder=1, silence=2)
+    whisper = SimpleNamespace(
+        thresholds=FallbackThresholds(compression_ratio=None, logprob=-1.0, no_speech=0.6),
+        size=10,
+        placeholder=1,
+        no_speech=2,
+    )
     service = SimpleNamespace(
         engines=Engines(),
         metrics=SimpleNamespace(watch=lambda length: lambda event: None),
@@ -231,7 +236,7 @@ def test_second_tries_wait_for_room_in_the_queue():
 
     async def believed() -> list[float]:
         prompts = [MixedPrompt([1, 4], [(0, Features(np.zeros((1, 1), np.int32)))])]
-        answers = SecondTries(service, whisper, prompts, SamplingParams())
+        answers = TemperatureFallback(service, whisper, prompts, SamplingParams())
         await answers.submit(None, prompts, SamplingParams(), 1)
         return [item[1].sum_logprob async for item in answers.events(60.0)]
 

@@ -17,7 +17,7 @@ from sound_chats import samples_of, tokenizers, wav
 from whisper_models import bound, random_model, transformers
 
 from tcim_lite.llm import Package
-from tcim_lite.llm.sounds.whisper import Doubts
+from tcim_lite.llm.sounds.whisper import FallbackThresholds
 
 END, START, UNTIMED = "<|end|>", "<|startoftranscript|>", "<|notimestamps|>"
 NAMES = [END, START, "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|startofprev|>", UNTIMED]
@@ -267,7 +267,10 @@ def test_a_text_that_repeats_itself_is_measured_as_transformers_does(many):
     for tokens in ([5] * 40, [5, 6, 7] * 9, list(range(30))):
         ratio = WhisperGenerationMixin._retrieve_compression_ratio(torch.tensor(tokens), 51866)
         for more, repeats in ((-1e-6, True), (1e-6, False)):
-            assert Doubts(ratio=ratio + more, logprob=None, silence=None).repeats(tokens, 51866) == repeats
+            assert (
+                FallbackThresholds(compression_ratio=ratio + more, logprob=None, no_speech=None).repeats(tokens, 51866)
+                == repeats
+            )
 
 
 @pytest.mark.parametrize(

@@ -83,23 +83,23 @@ class TextRules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doubts:
-    """Beyond what a text is not believed, as transformers judges it; None is never.
+class FallbackThresholds:
+    """When a text is doubtful and is made again, as in transformers; None turns a threshold off.
 
     Attributes:
-        ratio: how much shorter the tokens of a text are when they are compressed: one that repeats itself is.
-        logprob: the least mean of the logarithms of its tokens' probabilities.
-        silence: how probable it is that nobody speaks, where `logprob` is not reached either.
+        compression_ratio: of a text's tokens; above it, the text repeats itself.
+        logprob: mean logarithm of the probabilities of its tokens; below it, the text is unlikely.
+        no_speech: probability that nobody speaks; above it, an unlikely text is left out.
     """
 
-    ratio: float | None
+    compression_ratio: float | None
     logprob: float | None
-    silence: float | None
+    no_speech: float | None
 
     def repeats(self, tokens: Sequence[int], vocab_size: int) -> bool:
         """Whether a text says the same again and again."""
         data = b"".join(token.to_bytes(int(math.log2(vocab_size) / 8) + 1, "little") for token in tokens)
-        return self.ratio is not None and len(data) / len(zlib.compress(data)) > self.ratio
+        return self.compression_ratio is not None and len(data) / len(zlib.compress(data)) > self.compression_ratio
 
     def is_unlikely(self, mean: float) -> bool:
         """Whether a text has this mean of logarithms."""
@@ -116,8 +116,8 @@ class WhisperReader:
     Attributes:
         least: samples of the shortest sound.
         part: samples of a part of a sound that is cut.
-        doubts: those of OpenAI's program, unless generation_config.json has others.
-        silence: the token that says that nobody speaks.
+        thresholds: those of OpenAI's program, unless generation_config.json has others.
+        no_speech: the token that says that nobody speaks.
         size: of the vocabulary.
         languages: ids by code; none for a model of English alone.
 
@@ -143,11 +143,11 @@ class WhisperReader:
         }
         self.size = self._count(configs, "vocab_size")
         self._told = told
-        self.silence = self._untimed - 1
-        self.doubts = Doubts(
-            ratio=self._threshold("compression_ratio_threshold", 2.4),
+        self.no_speech = self._untimed - 1
+        self.thresholds = FallbackThresholds(
+            compression_ratio=self._threshold("compression_ratio_threshold", 2.4),
             logprob=self._threshold("logprob_threshold", -1.0),
-            silence=self._threshold("no_speech_threshold", 0.6),
+            no_speech=self._threshold("no_speech_threshold", 0.6),
         )
         ends = self._listed("eos_token_id") or self._listed("eos_token_id", configs.config)
         self._end = min(ends, default=self.placeholder)

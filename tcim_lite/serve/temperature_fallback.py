@@ -1,4 +1,4 @@
-"""Texts of Whisper that are not believed are asked for again, as OpenAI's program does it."""
+"""Whisper's temperature fallback: doubtful texts are made again, as OpenAI's program does it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)  # after 0; the last text is believed
 _PAUSE_S = 0.05  # before a queue that was full is tried again
 
 
-class SecondTries(Answers):
+class TemperatureFallback(Answers):
     """Answers to the parts of a sound; the events of a part come when its text is believed.
 
     A text that repeats itself, or is unlikely, is made again at the next temperature, with seeds that are the same each
@@ -38,7 +38,7 @@ class SecondTries(Answers):
     ):
         super().__init__(service.engines, service.metrics, service.options.timeout_s)
         self._service, self._whisper, self._prompts, self._greedy = service, whisper, prompts, greedy
-        self._is_silent: dict[int, bool] = {}  # of parts that were asked
+        self._has_no_speech: dict[int, bool] = {}  # of parts that were asked
 
     async def events(self, idle_s: float) -> AsyncGenerator[tuple[int, Event] | None, None]:
         """As `Answers.events`."""
@@ -63,23 +63,23 @@ class SecondTries(Answers):
 
     async def _is_believed(self, index: int, events: list[Event]) -> bool:
         """Judges the text of a part; where nobody speaks, leaves its end alone."""
-        last, doubts = events[-1], self._whisper.doubts
+        last, thresholds = events[-1], self._whisper.thresholds
         tokens = [token for event in events for token in event.token_ids]
         tokens += [last.stop_reason] if isinstance(last.stop_reason, int) else []
-        unlikely = doubts.is_unlikely((last.sum_logprob or 0.0) / max(len(tokens), 1))
-        if unlikely and doubts.silence is not None:
-            if index not in self._is_silent:
-                self._is_silent[index] = await self._silence(self._prompts[index]) > doubts.silence
-            if self._is_silent[index]:
+        unlikely = thresholds.is_unlikely((last.sum_logprob or 0.0) / max(len(tokens), 1))
+        if unlikely and thresholds.no_speech is not None:
+            if index not in self._has_no_speech:
+                self._has_no_speech[index] = await self._no_speech(self._prompts[index]) > thresholds.no_speech
+            if self._has_no_speech[index]:
                 events[:] = [replace(last, token_ids=(), text="", logprobs=())]
                 return True
-        return not unlikely and not doubts.repeats(tokens, self._whisper.size)
+        return not unlikely and not thresholds.repeats(tokens, self._whisper.size)
 
-    async def _silence(self, prompt: MixedPrompt) -> float:
+    async def _no_speech(self, prompt: MixedPrompt) -> float:
         """How probable it is that nobody speaks: the token for it, where the text would begin."""
         end = prompt.tokens.index(self._whisper.placeholder) + 1
         begun = MixedPrompt(prompt.tokens[:end], prompt.places)
-        asked = SamplingParams(max_tokens=1, logprobs=0, logprob_token_ids=(self._whisper.silence,), ignore_eos=True)
+        asked = SamplingParams(max_tokens=1, logprobs=0, logprob_token_ids=(self._whisper.no_speech,), ignore_eos=True)
         answers, found = Answers(self._service.engines, self._service.metrics, self._service.options.timeout_s), 0.0
         await self._queue(answers, 0, begun, replace(asked, adapter=self._greedy.adapter))
         async for item in answers.events(math.inf):
