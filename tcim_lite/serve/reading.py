@@ -140,6 +140,15 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 _POOLED: dict[str, tuple[Any, ...]] = {"priority": (0,), "truncate_prompt_tokens": (), "use_activation": (True,)}
+_RANKED: dict[str, tuple[Any, ...]] = {
+    **_POOLED,
+    "activation": (True,),
+    "max_chunks_per_doc": (),
+    "max_tokens_per_doc": (),
+    "mm_processor_kwargs": (),
+    "rank_fields": (["text"],),
+    "softmax": (True,),
+}
 _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
     ChatRequest: {
         "add_special_tokens": (False,),
@@ -148,8 +157,8 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
     },
     CompletionRequest: {"add_special_tokens": (True,)},
     EmbeddingRequest: {**_POOLED, "add_special_tokens": (True,), "embd_normalize": (2,)},
-    RerankRequest: _POOLED,
-    ScoreRequest: _POOLED,
+    RerankRequest: _RANKED,
+    ScoreRequest: _RANKED,
     ResponsesRequest: {
         "background": (False,),
         "context_management": ([],),

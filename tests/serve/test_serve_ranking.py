@@ -93,6 +93,8 @@ def test_how_many_and_what_of_them(model, ranker):
     some = asked(ranker, "/v1/rerank", query=QUERY, documents=DOCUMENTS, top_n=2, return_documents=False)["results"]
     assert some == [{key: item[key] for key in ("index", "relevance_score")} for item in whole[:2]]
     assert len(asked(ranker, "/v1/rerank", query=QUERY, documents=DOCUMENTS, top_n=99)["results"]) == 4
+    cohere = {"max_tokens_per_doc": None, "rank_fields": ["text"], "top_n": None}  # as its clients send defaults
+    assert asked(ranker, "/v2/rerank", query=QUERY, documents=DOCUMENTS, **cohere)["results"] == whole
     told = asked(ranker, "/v1/rerank", query=QUERY, documents=DOCUMENTS[:1], instruct="Find numbers.")["results"]
     want, bound = model.score(QUERY, DOCUMENTS[0], "Find numbers.")
     assert abs(told[0]["relevance_score"] - want) <= bound
@@ -130,6 +132,12 @@ def test_an_embedding_model_compares_vectors(embedder):
         ("/v1/rerank", {"query": QUERY, "documents": ["a"], "top_n": -1}, 400, "top_n=-1: expected 1 or more"),
         ("/v1/rerank", {"query": QUERY, "documents": ["word " * 600]}, 400, "the context holds 512"),
         ("/v1/rerank", {"query": QUERY, "documents": ["a"], "top": 1}, 400, "did you mean top_n?"),
+        (
+            "/v1/rerank",
+            {"query": QUERY, "documents": ["a"], "max_tokens_per_doc": 9},
+            400,
+            "not supported; leave it out",
+        ),
         ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, 400, "text_1: 2 texts for 3 of text_2"),
     ],
 )
