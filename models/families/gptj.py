@@ -36,7 +36,7 @@ FAMILY = Family(
     model_type="gptj",
     architecture="GPTJForCausalLM",
     title="GPT-J",
-    models="GPT-J 6B, and what was made of it",
+    models="GPT-J 6B and models tuned from it",
     has="layer norms with biases; the MLP beside attention, behind the same norm, without a gate and with GELU for "
     "SiLU (`activation_function`); biases on the MLP and the head; RoPE rotates `rotary_dim` elements of a head, in "
     "pairs of neighbours",
