@@ -42,9 +42,9 @@ LIMITS = {"w4a8h0_ssfp": 0.06, "w8a8h1_sefp": 0.06, "float16": 0.01, "float32": 
 
 # Random weights make these chaotic in quantised formats: the last bit of two embeddings in a hundred moves logits by
 # 0.06 to 0.9 of the largest, on the CPU alone, and those of Gemma 3 by 0.07. float32 is not chaotic.
-CHAOTIC = {"bamba", "deepseek_v2", "deepseek_v3", "falcon_h1", "gemma4", "glm4_moe_lite", "gpt_oss", "granitemoe"}
-CHAOTIC |= {"granitemoehybrid", "granitemoeshared", "laguna", "lfm2_moe", "minicpmv4_6", "mixtral", "olmoe", "phimoe"}
-CHAOTIC |= {"qwen3_5", "qwen3_5_moe", "qwen3_next", "youtu"}
+CHAOTIC = {"afmoe", "bamba", "deepseek_v2", "deepseek_v3", "falcon_h1", "flex_olmo", "gemma4", "glm4_moe_lite"}
+CHAOTIC |= {"gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "laguna", "lfm2_moe", "mellum"}
+CHAOTIC |= {"minicpmv4_6", "mixtral", "olmoe", "phimoe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "youtu"}
 
 
 def formats_of(family: str) -> tuple[str, ...]:
@@ -63,7 +63,9 @@ def config_of(family: str) -> dict:
     tiny, spelled = FAMILIES[family].tiny_config, FAMILIES[family].spelled
     named = {key: name if (name := spelled.get(key)) in tiny else key for key in CONFIG}
     config = tiny | {named[key]: value for key, value in CONFIG.items()}
-    config["hidden_act"] = tiny.get("hidden_act", CONFIG["hidden_act"])
+    config[named["hidden_act"]] = tiny.get(named["hidden_act"], CONFIG["hidden_act"])
+    if "layer_rope_theta" in tiny:  # which has the same base for some layers
+        config["rope_theta"] = tiny["rope_theta"]
     if "kv_lora_rank" in tiny:  # every head has its own keys, whose sizes the family names otherwise
         config["num_key_value_heads"] = CONFIG["num_attention_heads"]
         del config["head_dim"]
