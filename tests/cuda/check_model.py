@@ -43,8 +43,8 @@ LIMITS = {"w4a8h0_ssfp": 0.06, "w8a8h1_sefp": 0.06, "float16": 0.01, "float32": 
 # Random weights make these chaotic in quantised formats: the last bit of two embeddings in a hundred moves logits by
 # 0.06 to 0.9 of the largest, on the CPU alone, and those of Gemma 3 by 0.07. float32 is not chaotic.
 CHAOTIC = {"afmoe", "bamba", "deepseek_v2", "deepseek_v3", "falcon_h1", "flex_olmo", "gemma4", "glm4_moe_lite"}
-CHAOTIC |= {"gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "laguna", "lfm2_moe", "mellum"}
-CHAOTIC |= {"minicpmv4_6", "mixtral", "olmoe", "phimoe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "youtu"}
+CHAOTIC |= {"gpt_oss", "granitemoe", "granitemoe_swa", "granitemoehybrid", "granitemoeshared", "laguna", "lfm2_moe"}
+CHAOTIC |= {"mellum", "minicpmv4_6", "mixtral", "olmoe", "phimoe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "youtu"}
 
 
 def formats_of(family: str) -> tuple[str, ...]:
