@@ -181,6 +181,27 @@ def test_layers_that_keep_blocks_between_them_give_the_bits_of_planes(make_model
         np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
 
 
+@pytest.mark.parametrize("sums", [["wide", "deep"], ["deep", "wide"]])
+def test_what_is_added_to_a_depthwise_of_planes_lies_in_planes(make_model, run_here, sums):
+    rng = np.random.default_rng(15)
+    weights = {
+        name: rng.standard_normal(shape).astype("f4")
+        for name, shape in (("a", (16, 48, 3, 3)), ("b", (16, 1, 3, 3)), ("c", (16, 16, 1, 1)))
+    }
+    pads = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        ("Conv", ["x", "a"], ["wide"], pads),
+        ("Conv", ["y", "b"], ["deep"], {**pads, "group": 16}),
+        ("Add", sums, ["sum"], {}),
+        ("Conv", ["sum", "c"], ["z"], {}),
+    ]
+    feeds = {"x": rng.standard_normal((1, 48, 28, 31)), "y": rng.standard_normal((1, 16, 28, 31))}
+    feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
+    shapes = {name: array.shape for name, array in feeds.items()}
+    found = [run_here(make_model(nodes, shapes, ends, weights), feeds)["z"] for ends in (["z"], ["z", "wide", "deep"])]
+    np.testing.assert_array_equal(*found)
+
+
 @pytest.mark.parametrize("quant", ["float32", "float16"])
 @pytest.mark.parametrize(("channels", "batch"), [(16, 1), (48, 1), (24, 1), (16, 2)])
 def test_values_side_by_side_in_blocks_give_the_bits_of_planes(make_model, run_here, channels, batch, quant):

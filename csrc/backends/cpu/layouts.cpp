@@ -124,6 +124,8 @@ Layouts::Layouts(const Graph& graph, const Plan& plan) : forms_(graph.values.siz
       const bool plain_residual = use.residual.given() && (use.residual.weight || !in_blocks(use.residual.value));
       if (plain_residual || (use.keeps && !in_blocks(use.x))) lies_in_planes(use.y);
       if (plain_residual && use.keeps) lies_in_planes(use.x);
+      const bool adds = use.residual.given() && !use.residual.weight;
+      if (adds && use.keeps && !in_blocks(use.x)) lies_in_planes(use.residual.value);
     }
     for (const Op* op : concats) {
       std::vector<uint32_t> all = op->inputs;
