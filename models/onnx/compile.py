@@ -132,6 +132,11 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     if not name.strip() or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
     _check_place(output / f"{name}.hmm")
+    if options.rest is not None and options.rest.resolve() in (
+        options.model.resolve(),
+        (output / f"{name}.hmm").resolve(),
+    ):
+        raise CompileError(f"--rest {options.rest}: this is the file of the model or of the package; name another one")
     if options.rest is not None and not options.ends:
         options = replace(options, ends=_ends(options))
     network, profile = _network(options), profile_for(options.quant)

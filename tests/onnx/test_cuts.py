@@ -156,6 +156,17 @@ def test_a_rest_of_nothing_is_refused(detector, make_model, tmp_path):
         compile_onnx(OnnxOptions(model=detector, output=tmp_path / "out", rest=tmp_path))
 
 
+def test_a_rest_replaces_neither_the_model_nor_the_package(detector, tmp_path):
+    before, output = detector.read_bytes(), tmp_path / "out"
+    link = tmp_path / "link.onnx"
+    link.symlink_to(detector)
+    for rest in (detector, link, output / f"{detector.stem}.hmm"):
+        with pytest.raises(CompileError, match=f"--rest {rest}: .*; name another one"):
+            compile_onnx(OnnxOptions(model=detector, output=output, rest=rest))
+    assert not output.exists()
+    assert detector.read_bytes() == before
+
+
 def test_values_that_no_node_makes_are_refused(detector, tmp_path):
     cases = {
         "do you mean 'scores'?": ["score"],
