@@ -94,13 +94,20 @@ async def _scores(
         vectors = await vectors_of(service, http, prompts, adapter, field)
         known = dict(zip(texts, map(unit, vectors), strict=True))
         return np.array([known[left] @ known[right] for left, right in pairs]), sum(map(len, prompts))
-    answers = tuple(token for word in (_NO, _YES) if (token := service.vocabulary.token_id(word)) is not None)
-    if _RERANKER not in service.options.model.lower().replace("_", "-") or len(answers) < 2:
+    if _RERANKER not in service.options.model.lower().replace("_", "-"):
         raise ApiError(
             404,
             f"{http.url.path}: {service.options.model} ranks nothing. Serve Qwen3-Reranker with --served-model-name "
             f"{_RERANKER}, or an embedding model that was compiled with --hidden-states; cross encoders such as "
             "bge-reranker are networks, which tcim_lite.runtime runs",
+            code="unsupported_route",
+        )
+    answers = tuple(token for word in (_NO, _YES) if (token := service.vocabulary.token_id(word)) is not None)
+    if len(answers) < 2:
+        raise ApiError(
+            404,
+            f'{http.url.path}: the tokenizer of {service.options.model} lacks the token "{_NO}" or "{_YES}", between '
+            "which Qwen3-Reranker chooses; compile its checkpoint with its own tokenizer",
             code="unsupported_route",
         )
     prompts = await _encoded(service, [_asked(pair, request.instruct) for pair in pairs], field, special=False)

@@ -153,3 +153,9 @@ def test_models_that_rank_nothing_say_which_do(server, embedder):
     done = embedder.post("/v1/score", json={"text_1": "a", "text_2": "b", "instruct": "c"})
     assert done.status_code == 400
     assert "texts are compared as they are" in done.json()["error"]["message"]
+
+
+def test_a_tokenizer_without_both_answers_is_named(start):
+    done = start("--served-model-name", "qwen3-reranker").post("/v1/rerank", json={"query": "a", "documents": ["b"]})
+    assert done.status_code == 404
+    assert 'the tokenizer of qwen3-reranker lacks the token "no" or "yes"' in done.json()["error"]["message"]
