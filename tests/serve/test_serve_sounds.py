@@ -300,7 +300,7 @@ def test_a_page_of_another_site_may_not_send_forms(servers):
 
 
 def test_a_package_that_hears_nothing_says_what_to_serve(server):
-    with server.client() as client, pytest.raises(openai.BadRequestError, match="take a package of Whisper"):
+    with server.client() as client, pytest.raises(openai.BadRequestError, match="take a package of Qwen3-ASR"):
         client.audio.transcriptions.create(model="qwen3", file=("a.wav", FIRST))
     done = server.post("/v1/chat/completions", json={"messages": CHAT})
     assert done.status_code == 400

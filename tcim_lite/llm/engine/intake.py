@@ -88,8 +88,8 @@ class Intake:
             self._check_features(prompt)
         if self._hears and not (isinstance(prompt, MixedPrompt) and prompt.part(0, 1).beside is not None):
             raise RequestError(
-                "the prompt has no sound, and this model only writes down what is said in one: ask it at "
-                "/v1/audio/transcriptions"
+                "the prompt has no sound, and this model only writes down what is said in one: `tcim-lite serve` it, "
+                "and send the file to /v1/audio/transcriptions"
             )
         request = Request(request_id, prompt if isinstance(prompt, MixedPrompt) else checked, params)
         told = (*(params.logit_bias or ()), *params.stop_token_ids, *params.logprob_token_ids)

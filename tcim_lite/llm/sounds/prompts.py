@@ -67,8 +67,8 @@ class SoundPrompts(MediaPrompts):
         whole = replace(package, name=package.name.removesuffix("_llm"))  # of which MiniCPM-o has a part so called
         if not graph or not whole.has(graph):
             raise FileNotFoundError(
-                f"{package.name} has no encoder of sounds that can be fed here; take a package of Whisper, Qwen3-ASR, "
-                "GLM-ASR, Qwen3-Omni, MiniCPM-o or Gemma 4 (E2B, E4B)"
+                f"{package.name} has no encoder of sounds that can be fed here; take a package of Qwen3-ASR, GLM-ASR, "
+                "Qwen3-Omni, MiniCPM-o or Gemma 4 (E2B, E4B), or for transcriptions alone of Whisper"
             )
         weights: Any = tcim.WeightManager(device)
         return cls(reader(whole.graph(graph), weights, configs), family)
