@@ -70,8 +70,6 @@ class OnnxOptions:
             raise CompileError(f"--quant {self.quant} is not for ONNX models; choose from {', '.join(QUANTS)}")
         if self.batch is not None and self.batch < 1:
             raise CompileError(f"--batch {self.batch}: expected 1 or more")
-        if self.rest is not None and self.rest.resolve() == self.model.resolve():
-            raise CompileError(f"--rest {self.rest} is the model itself, expected another file")
 
 
 @dataclass(frozen=True)
