@@ -169,7 +169,7 @@ def _mtp_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
     The vendor has one slot. With several, decode takes a token of each, and what verifies those of one is `verify`.
     """
     if roles.MTP_JOIN not in config.family.tensors:
-        raise CompileError(f"--mtp: {config.family.title} has no layer of multi-token prediction; leave it out")
+        raise CompileError(f"--mtp: of {config.family.title} no layer of multi-token prediction compiles; leave it out")
     assert options.verify_tokens is not None
     length, all_logits, argmax = options.prefill_length, options.all_logits, options.argmax
     verify = GraphSpec(name="decode", tokens=options.verify_tokens, all_logits=True, mtp="target", each_state=True)

@@ -29,7 +29,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("qwen3", {}, {"batch": 2, "position_ids": True}, "--position-ids with --batch 2"),
     ("qwen3", {}, {"split_conv": True}, "Qwen3 dense has no layers with linear attention"),
     ("qwen3", {}, {"recurrent_in_place": True}, "Qwen3 dense has no layers with linear attention"),
-    ("qwen3", {}, {"mtp": True}, "--mtp: Qwen3 .* has no layer of multi-token prediction"),
+    ("qwen3", {}, {"mtp": True}, "--mtp: of Qwen3 .* no layer of multi-token prediction"),
     ("qwen3", {}, {"audio_frames": 200}, "--audio-frames is for Gemma 4, GLM-ASR and Qwen3-ASR"),
     ("qwen3", {}, {"prefill_length": 65}, "is greater than --context-length 64; give a smaller --prefill-length"),
     ("qwen3", {}, {"prefill_length": 0}, "--prefill-length must be 1 to"),
@@ -80,7 +80,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("lfm2", {}, {"split_conv": True}, "--split-conv: states of LFM2 are columns of one convolution"),
     ("lfm2", {}, {"recurrent_in_place": True}, "--recurrent-in-place: states of LFM2"),
     ("lfm2_moe", {}, {"pipeline": 4}, "--pipeline 4: stage 0, layers 0 to 0, would have linear attention or conv"),
-    ("lfm2", {}, {"mtp": True}, "--mtp: LFM2 has no layer of multi-token prediction"),
+    ("lfm2", {}, {"mtp": True}, "--mtp: of LFM2 no layer of multi-token prediction"),
     ("qwen3", {}, {"hidden_states": -3}, "has 2 layers, .*give -2 or more"),
     ("qwen3", {}, {"hidden_states": 0}, r"--hidden-states must be -1, .*got 0"),
     *(
