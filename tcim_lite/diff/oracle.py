@@ -66,7 +66,8 @@ def dump_checkpoint(
     except ImportError as error:
         raise ArgumentError(f"hf:{checkpoint}: {error}; pip install torch transformers, or give a package") from None
     except (OSError, RuntimeError, ValueError) as error:  # the second of tensors of other shapes than the config's
-        raise ArgumentError(f"hf:{checkpoint}: {str(error).splitlines()[0]}") from None
+        advice = "; compare with a package of --quant float32 instead" if isinstance(error, ValueError) else ""
+        raise ArgumentError(f"hf:{checkpoint}: {str(error).splitlines()[0]}{advice}") from None
     _refuse_drawn(checkpoint, model, loading["missing_keys"])
     model.eval()
     prompt = [int(token) for token in calls.prompt]

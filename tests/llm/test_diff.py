@@ -150,6 +150,15 @@ def test_weights_that_transformers_would_draw_are_refused(demo_package, tmp_path
 
 
 @pytest.mark.oracle
+def test_without_a_class_in_transformers_another_oracle_is_named(demo_package, tmp_path, capsys):
+    pytest.importorskip("transformers", reason="the oracle needs transformers")
+    (tmp_path / "config.json").write_text('{"model_type": "bailing_moe_v2"}')
+    folder = demo_package("float32").folder
+    assert main(["diff", f"hf:{tmp_path}", str(folder), "-o", str(tmp_path / "d"), "--tokens", "3,4,5"]) == 2
+    assert re.search("bailing_moe_v2.*compare with a package of --quant float32 instead", capsys.readouterr().err)
+
+
+@pytest.mark.oracle
 @pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl"])
 def test_text_of_a_vision_language_model_against_transformers(diff, tmp_path, family):
     pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
