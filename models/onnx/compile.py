@@ -161,8 +161,9 @@ def _ends(options: OnnxOptions) -> tuple[str, ...]:
     """Where to end so that the rest is what cannot be compiled."""
     cut = cut_of(_network(options))
     if cut is None or not cut.left:
-        found = "nothing can be compiled before" if _missing(_network(options)) else "there is nothing"
-        raise CompileError(f"--rest: {found} what is not supported; leave it out, or say with --end-at where to end")
+        missing = _missing(_network(options))
+        found = "nothing can be compiled before what is not supported" if missing else "every node is supported"
+        raise CompileError(f"--rest: {found}; leave it out, or say with --end-at where to end")
     return cut.ends
 
 

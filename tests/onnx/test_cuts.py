@@ -142,12 +142,12 @@ def test_a_rest_of_nothing_is_refused(detector, make_model, tmp_path):
         return str(caught.value)
 
     for name, op, text in (
-        ("whole", "Relu", "there is nothing"),
-        ("none", "NonZero", "nothing can be compiled before"),
+        ("whole", "Relu", "every node is supported"),
+        ("none", "NonZero", "nothing can be compiled before what is not supported"),
     ):
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(make_model([(op, ["x"], ["y"], {})], {"x": (2, 3)}, ["y"]).SerializeToString())
-        assert f"--rest: {text} what is not supported" in error(path)
+        assert f"--rest: {text}; leave it out" in error(path)
     assert "--rest: nothing is left for the host" in error(tmp_path / "whole.onnx", ends=("y",))
     assert not (tmp_path / "rest.onnx").exists()
     with pytest.raises(CompileError, match=f"--rest {tmp_path}: "):
