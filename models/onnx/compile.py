@@ -130,11 +130,8 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     if not name.strip() or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
     _check_place(output / f"{name}.hmm")
-    if options.rest is not None and options.rest.resolve() in (
-        options.model.resolve(),
-        (output / f"{name}.hmm").resolve(),
-    ):
-        raise CompileError(f"--rest {options.rest}: this is the file of the model or of the package; name another one")
+    if options.rest is not None:
+        _check_rest(options.rest, options.model, output / f"{name}.hmm")
     if options.rest is not None and not options.ends:
         options = replace(options, ends=_ends(options))
     network, profile = _network(options), profile_for(options.quant)
@@ -170,6 +167,16 @@ def _ends(options: OnnxOptions) -> tuple[str, ...]:
 def _rest(options: OnnxOptions, ends: Sequence[Value]) -> onnx.ModelProto:
     whole = survey(_network(replace(options, ends=()))).values
     return rest_of(expanded(load(options.model), options.model.parent)[0], whole, ends, options.begins)
+
+
+def _check_rest(rest: Path, model: Path, package: Path) -> None:
+    """Refuses, before anything is written, what cannot be written or would replace what is needed."""
+    if rest.resolve() in (model.resolve(), package.resolve()):
+        raise CompileError(f"--rest {rest}: this is the file of the model or of the package; name another one")
+    if rest.is_dir():
+        raise CompileError(f"--rest {rest}: this is a folder; name a file")
+    if not rest.parent.is_dir() and rest.parent.resolve() != package.parent.resolve():
+        raise CompileError(f"--rest {rest}: there is no folder {rest.parent}; make it, or name another file")
 
 
 def _save(model: onnx.ModelProto, path: Path) -> None:
