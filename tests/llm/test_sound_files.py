@@ -50,6 +50,14 @@ def test_channels_become_their_mean_and_a_cut_file_gives_whole_samples():
     assert len(read_wav(file[:-3])) == 2
 
 
+@pytest.mark.parametrize("size", [0, 0xFFFFFFFF])
+def test_samples_of_a_file_from_a_pipe_go_to_its_end(size):
+    file = riff(integers(16), bits=16)
+    place = file.index(b"data") + 4
+    file = file[:place] + size.to_bytes(4, "little") + file[place + 4 :]
+    assert np.array_equal(read_wav(file), VALUES.astype(np.float32))
+
+
 @pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 48000, 96000])
 def test_a_tone_stays_a_tone_at_any_rate(rate):
     """Compared with the same tone at 16 kHz, away from the ends, where half of the filter sees silence."""

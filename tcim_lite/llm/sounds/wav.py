@@ -61,7 +61,10 @@ def read_wav(source: Path | bytes) -> NDArray[np.float32]:
 
 
 def _chunks(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """What a RIFF file has; a chunk that is cut short ends where the file ends."""
+    """What a RIFF file has; a chunk that is cut short ends where the file ends.
+
+    So does one of samples that is said to have none: who writes to a pipe cannot come back to say how many.
+    """
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         begin = data[:8].hex(" ") or "nothing"
         raise SoundError(
@@ -71,6 +74,8 @@ def _chunks(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     place = 12
     while place + 8 <= len(data):
         size = int.from_bytes(data[place + 4 : place + 8], "little")
+        if data[place : place + 4] == b"data" and size == 0:
+            size = len(data)
         yield data[place : place + 4], data[place + 8 : place + 8 + size]
         place += 8 + size + size % 2
 
