@@ -76,6 +76,21 @@ __device__ __forceinline__ float2 score_keys(char* keys, const AttentionShared<S
   return make_float2(even[0] + odd[0], even[1] + odd[1]);
 }
 
+// Those of the keys in the first stages that the ring holds, one or two.
+template <typename Shape, typename Ring>
+__device__ __forceinline__ void score_halves(float (&score)[2][2], Ring& ring, int halves,
+                                             const AttentionShared<Shape>& s, int heads, int lane) {
+#pragma unroll 1  // two copies of the code would take more registers than there are; so in attend_keys
+  for (int u = 0; u < halves; ++u) {
+    const float2 now = score_keys(ring.held(u), s, heads, lane);
+    if (u == 0) {
+      score[0][0] = now.x, score[0][1] = now.y;
+    } else {
+      score[1][0] = now.x, score[1][1] = now.y;
+    }
+  }
+}
+
 __device__ __forceinline__ uint32_t packed_halves(float low, float high) {
   const __half2 both = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&both);
@@ -162,15 +177,7 @@ __device__ __forceinline__ void leave_shares(AttentionShared<Shape>& s, Ring& ri
     }
     if (lane < halves) s.values[first / 8 + lane] = ring.held(halves + lane);
   }
-#pragma unroll 1
-  for (int u = 0; u < halves; ++u) {
-    const float2 now = score_keys(ring.held(u), s, heads, lane);
-    if (u == 0) {
-      score[0][0] = now.x, score[0][1] = now.y;
-    } else {
-      score[1][0] = now.x, score[1][1] = now.y;
-    }
-  }
+  score_halves(score, ring, halves, s, heads, lane);
   float most = -INFINITY;
 #pragma unroll
   for (int u = 0; u < 2; ++u) {
@@ -245,15 +252,7 @@ __device__ __forceinline__ void attend_keys(AttentionShared<Shape>& s, Ring& rin
     ring.take(halves);
     if (fresh) insert_fresh(ring, 0, halves, s.fresh_keys, first, unit.valid, end, lane);
     float score[2][2] = {};
-#pragma unroll 1  // two copies of the code would take more registers than there are; so below
-    for (int u = 0; u < halves; ++u) {
-      const float2 now = score_keys(ring.held(u), s, heads, lane);
-      if (u == 0) {
-        score[0][0] = now.x, score[0][1] = now.y;
-      } else {
-        score[1][0] = now.x, score[1][1] = now.y;
-      }
-    }
+    score_halves(score, ring, halves, s, heads, lane);
     const bool more = first + 16 < end;  // or else the stages wait until nobody waits for this block
     if (more) ring.give_up(halves);
     const float keep = take_shares(all, score, scale, end - first);
