@@ -161,23 +161,24 @@ def layers(name: str, value: Any) -> list[int]:
 
 def sizes(name: str, value: Any) -> list[int]:
     """Returns `value` if it is a list of sizes."""
-    if not isinstance(value, (list, tuple)):
-        raise CompileError(f"config.json: {name} must be a list of positive integers, got {value!r:.80}")
-    return [size(f"each of {name}", item) for item in value]
+    return [size(f"each of {name}", item) for item in _items(name, value, "positive integers")]
 
 
 def numbers(name: str, value: Any) -> list[float]:
     """Returns `value` if it is a list of positive numbers."""
-    if not isinstance(value, (list, tuple)):
-        raise CompileError(f"config.json: {name} must be a list of positive numbers, got {value!r:.80}")
-    return [positive(f"each of {name}", item) for item in value]
+    return [positive(f"each of {name}", item) for item in _items(name, value, "positive numbers")]
 
 
 def amounts(name: str, value: Any) -> list[float]:
     """Returns `value` if it is a list of numbers that are 0 or positive."""
+    items = _items(name, value, "numbers from 0 on")
+    return [0.0 if type(item) in (int, float) and item == 0 else positive(f"each of {name}", item) for item in items]
+
+
+def _items(name: str, value: Any, what: str) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
-        raise CompileError(f"config.json: {name} must be a list of numbers from 0 on, got {value!r:.80}")
-    return [0.0 if type(item) in (int, float) and item == 0 else positive(f"each of {name}", item) for item in value]
+        raise CompileError(f"config.json: {name} must be a list of {what}, got {value!r:.80}")
+    return value
 
 
 def same_size(name: str, value: Any) -> int:
