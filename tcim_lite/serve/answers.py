@@ -48,14 +48,15 @@ class Answers:
         for index in range(len(prompts) * n):
             prompt, own = prompts[index // n], replace(params, **seeded(params, index % n))
             try:
-                await self._loop.run_in_executor(executor, self._submit_one, index, prompt, own)
+                await self._loop.run_in_executor(executor, self.submit_one, index, prompt, own)
             except BaseException as error:
                 self.abort()
                 raise refusal(error) from error
         if self._aborted:
             self.abort()
 
-    def _submit_one(self, index: int, prompt: Sequence[int], params: SamplingParams) -> None:
+    def submit_one(self, index: int, prompt: Sequence[int], params: SamplingParams) -> None:
+        """Queues one, whose events have this index; raises what the engine raises."""
         watch = self._metrics.watch(len(prompt))
 
         def on_event(event: Event) -> None:  # in the driver's second thread

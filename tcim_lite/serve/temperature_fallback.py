@@ -114,7 +114,7 @@ class TemperatureFallback(Answers):
             if self._loop.time() > self._deadline:
                 raise too_slow(self._timeout_s)
             try:
-                await self._loop.run_in_executor(self._service.executor, answers._submit_one, index, prompt, params)
+                await self._loop.run_in_executor(self._service.executor, answers.submit_one, index, prompt, params)
                 return
             except QueueFullError:
                 await asyncio.sleep(_PAUSE_S)
