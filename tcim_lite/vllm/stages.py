@@ -8,7 +8,7 @@ whose answer vLLM waits for, reports it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ import torch
 import tcim_lite.runtime as tcim
 from tcim_lite import hmm
 from tcim_lite.llm import Package
+from tcim_lite.llm.engine.language_stage import LanguageStage
 from tcim_lite.llm.engine.slots import Slots
-from tcim_lite.llm.engine.stage import Stage
+from tcim_lite.llm.engine.stage import DecodeStep
 from tcim_lite.llm.ports import is_state
 
 _HEAD = 8  # bytes: the length of an error's text, which then is in place of rows; 0 before rows
@@ -77,7 +78,7 @@ class Link:
         self._sent = (work, tensor)
 
 
-class LinkedStage(Stage):
+class LinkedStage(LanguageStage):
     """A stage whose input rows come over its link, but the first's, and whose outputs go on over it, but the last's.
 
     Attributes:
@@ -95,17 +96,10 @@ class LinkedStage(Stage):
         run = super().run_prompt
         return self._run(rows, current, lambda given: run(graph, slot, given, valid, current, **others))
 
-    def run_decode(
-        self,
-        rows: np.ndarray,
-        lengths: Sequence[int],
-        at_work: Mapping[int, Any],
-        output: str | None = None,
-        shifts: Mapping[int, int] | None = None,
-    ) -> np.ndarray:
+    def run_decode(self, rows: np.ndarray, step: DecodeStep, output: str | None = None) -> np.ndarray:
         """As `Stage.run_decode`; raises as `Link.receive` too."""
         run = super().run_decode
-        return self._run(rows, 1, lambda given: run(given, lengths, at_work, output, shifts))
+        return self._run(rows, 1, lambda given: run(given, step, output))
 
     def _run(self, rows: np.ndarray, tokens: int, run: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Of rows [_, L, H] the first `tokens` travel: the others are padding, zeros before and after a stage."""

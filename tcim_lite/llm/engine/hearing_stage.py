@@ -6,7 +6,7 @@ A row of a token is its id alone: the embedding is inside the graphs. The sound 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..masks import HIDDEN
 from ..mixed_prompt import Part
 from ..package import Package
 from ..ports import Lane
-from .stage import Stage
+from .stage import DecodeStep, Stage
 
 _IDS, _POSITIONS, _VALID, _CURRENT, _MASK, _SOUND_MASK, _CACHES = range(7)  # inputs; behind are caches, then the sound
 _MOST_BYTES = 16 << 20  # of a config
@@ -37,40 +37,34 @@ class HearingStage(Stage):
     hears = True
 
     def __init__(self, encoder: Any, prefill: Any, decode: Any, most: int):
-        self._encoder, self.prefill, self.decode, self.verify = encoder, prefill, decode, None
-        self._names = [decode.get_input_name(i) for i in range(decode.get_num_inputs())]
-        self.outputs = [decode.get_output_name(i) for i in range(decode.get_num_outputs())]
-        caches = self._names[_CACHES : _CACHES + len(self.outputs) - 1]
-        self.lanes = [
-            Lane(
-                valid=self._names[_VALID],
-                current=self._names[_CURRENT],
-                positions=(self._names[_POSITIONS],),
-                masks=(self._names[_MASK],),
-                deepstack=(),
-                caches=tuple(caches),
-            )
-        ]
+        self._encoder = encoder
+        self._names = names = [decode.get_input_name(i) for i in range(decode.get_num_inputs())]
+        caches = names[_CACHES : _CACHES + decode.get_num_outputs() - 1]
+        lane = Lane(
+            valid=names[_VALID],
+            current=names[_CURRENT],
+            positions=(names[_POSITIONS],),
+            masks=(names[_MASK],),
+            deepstack=(),
+            caches=tuple(caches),
+        )
+        super().__init__(prefill, decode, None, [lane])
+        self.context_length = min(self.context_length, most)
         for name, output in zip(caches, self.outputs[1:], strict=True):
             info = decode.get_input_info(name)
             decode.set_input(name, np.zeros(info.shape, info.dtype))
             prefill.set_dev_input(name, decode.get_dev_input(name))
             for graph in (prefill, decode):
                 graph.set_output(output, decode.get_dev_input(name))
-        sound = self._names[_CACHES + len(caches) :]
+        sound = names[_CACHES + len(caches) :]
         for number, name in enumerate(sound):  # all keys, then all values
             kind, layer = divmod(number, len(sound) // 2)
             made = encoder.get_dev_output(encoder.get_output_name(2 * layer + kind))
             for graph in (prefill, decode):
                 graph.set_dev_input(name, made)
         for graph in (prefill, decode):
-            info = graph.get_input_info(self._names[_SOUND_MASK])
-            graph.set_input(self._names[_SOUND_MASK], np.zeros(info.shape, info.dtype))
-        self.caches = [[decode.get_dev_input(name) for name in caches]]
-        self.context_length = min(self.caches[0][0].shape[2], most)
-        self.before_run: Callable[[], None] = lambda: None
-        self.carries = self.decodes_by_verify = False
-        self._step_states = None
+            info = graph.get_input_info(names[_SOUND_MASK])
+            graph.set_input(names[_SOUND_MASK], np.zeros(info.shape, info.dtype))
         self._heard: np.ndarray | None = None  # whose results the encoder's outputs are
 
     @staticmethod
@@ -117,16 +111,9 @@ class HearingStage(Stage):
             self._heard = part.beside
         return self._run(graph, rows, valid, current)
 
-    def run_decode(
-        self,
-        rows: np.ndarray,
-        lengths: Sequence[int],
-        at_work: Mapping[int, Any],
-        output: str | None = None,
-        shifts: Mapping[int, int] | None = None,
-    ) -> np.ndarray:
+    def run_decode(self, rows: np.ndarray, step: DecodeStep, output: str | None = None) -> np.ndarray:
         """As `Stage.run_decode`, of the one slot."""
-        return self._run(self.decode, rows, lengths[0], 1)
+        return self._run(self.decode, rows, step.lengths[0], 1)
 
     def _run(self, graph: Any, rows: np.ndarray, valid: int, current: int) -> np.ndarray:
         """Logits [1, T, V] of tokens [1, T, 1] behind `valid` others; each sees itself and those before it."""

@@ -36,7 +36,7 @@ from ..ports import check_decode, hidden_of_verify, tokens_of
 from ..prompt import last_logits
 from ..sampling import largest
 from .slot_rows import SlotRows
-from .stage import Stage
+from .stage import DecodeStep, Stage
 from .stages import load_stages
 
 POST_NORM_HIDDEN = "post_norm_hidden"  # what prefill and verify hand to the layer of multi-token prediction
@@ -286,9 +286,9 @@ class Slots(SlotRows):
             lengths.append(0 if slot in self._parked else len(held))
         rows = self._rows
         self._seen = [None if slot in tokens else seen for slot, seen in enumerate(self._seen)]
-        shifts = {slot: self._shift(slot) for slot in tokens}
+        step = DecodeStep(lengths, tokens, {slot: self._shift(slot) for slot in tokens})
         for stage in self.stages:
-            rows = stage.run_decode(rows, lengths, tokens, output if stage is self.stages[-1] else None, shifts)
+            rows = stage.run_decode(rows, step, output if stage is self.stages[-1] else None)
         if self.on_hidden is not None:
             hidden = self.stages[-1].decoded(self.hidden_output)
             for slot in (slot for slot in tokens if self._mixed[slot] is None):

@@ -9,6 +9,7 @@ import tcim_lite.runtime as tcim
 
 from ..package import Package
 from .hearing_stage import HearingStage
+from .language_stage import LanguageStage
 from .stage import Stage
 
 
@@ -41,17 +42,19 @@ def load_stages(
                 "name one device for each stage"
             )
         managers = [tcim.WeightManager(device) for device in devices]
-        stages = [
-            Stage.load(prefill, decode, weights, verify)
+        stages: list[Stage] = [
+            LanguageStage.load(prefill, decode, weights, verify)
             for (prefill, decode, verify), weights in zip(parts, managers, strict=True)
         ]
         return stages, managers
     if len(devices) > 1:
         weights = tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))
         verify = package.graph("verify.hmms") if package.has("verify.hmms") else None
-        return [Stage.load(package.graph("prefill.hmms"), package.graph("decode.hmms"), weights, verify)], [weights]
+        return [LanguageStage.load(package.graph("prefill.hmms"), package.graph("decode.hmms"), weights, verify)], [
+            weights
+        ]
     weights = tcim.WeightManager(devices[0])
     if HearingStage.fits(package):
         return [HearingStage.open(package, weights)], [weights]
     verify = package.graph("verify.hmm") if package.has("verify.hmm") else None
-    return [Stage.load(package.prefill_path, package.decode_path, weights, verify)], [weights]
+    return [LanguageStage.load(package.prefill_path, package.decode_path, weights, verify)], [weights]
