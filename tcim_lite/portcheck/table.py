@@ -30,6 +30,17 @@ tcim_lite.models | extension | - | the compiler of this project
 tcim_lite.errors | chosen | 10 | catch RuntimeError for both runtimes
 """
 
+_IMAGE_RUNNERS = ("ImageRunner", "Resizer", "ColorConverter")
+_OF_AN_IMAGE_RUNNER = (
+    "SetStream | exact | 12.9 |",
+    "GetStream | exact | 12.9 |",
+    "Sync | exact | 12.9 |",
+    "GetInputNum | exact | 12.9 |",
+    "GetOutputNum | exact | 12.9 |",
+    "GetInputTensor | chosen | 12.9 | of the last run",
+    "GetOutputTensor | chosen | 12.9 | of the last run",
+)
+
 CPP = """
 GetLastError | extension | - | use the Status of the call
 
@@ -100,13 +111,6 @@ ImageOps::Config::GetDirPath | chosen | 12.9 | what was set, else the value of t
 ImageOps::RectPad | exact | 12.9 |
 ImageOps::RectRoi | exact | 12.9 |
 ImageOps::ImageRunner | exact | 12.9 |
-ImageOps::ImageRunner::SetStream | exact | 12.9 |
-ImageOps::ImageRunner::GetStream | exact | 12.9 |
-ImageOps::ImageRunner::Sync | exact | 12.9 |
-ImageOps::ImageRunner::GetInputNum | exact | 12.9 |
-ImageOps::ImageRunner::GetOutputNum | exact | 12.9 |
-ImageOps::ImageRunner::GetInputTensor | chosen | 12.9 | of the last run
-ImageOps::ImageRunner::GetOutputTensor | chosen | 12.9 | of the last run
 ImageOps::Resizer | exact | 12.9 |
 ImageOps::Resizer::Option | exact | 12.9 |
 ImageOps::Resizer::Option::SetMaxSize | exact | 12.9 |
@@ -118,29 +122,15 @@ ImageOps::Resizer::RunOption::SetPad | exact | 12.9 |
 ImageOps::Resizer::RunOption::SetPadVal | exact | 12.9 |
 ImageOps::Resizer::Init | exact | 12.9 |
 ImageOps::Resizer::Run | chosen | 12.9 | works at once; places and roundings are a guess
-ImageOps::Resizer::SetStream | exact | 12.9 |
-ImageOps::Resizer::GetStream | exact | 12.9 |
-ImageOps::Resizer::Sync | exact | 12.9 |
-ImageOps::Resizer::GetInputNum | exact | 12.9 |
-ImageOps::Resizer::GetOutputNum | exact | 12.9 |
-ImageOps::Resizer::GetInputTensor | chosen | 12.9 | of the last run
-ImageOps::Resizer::GetOutputTensor | chosen | 12.9 | of the last run
 ImageOps::ColorConverter | exact | 12.9 |
 ImageOps::ColorConverter::Option | exact | 12.9 |
 ImageOps::ColorConverter::Option::SetMaxSize | exact | 12.9 |
 ImageOps::ColorConverter::Init | exact | 12.9 |
 ImageOps::ColorConverter::Run | chosen | 12.9 | works at once; BT.601 from 0 to 255, a guess
-ImageOps::ColorConverter::SetStream | exact | 12.9 |
-ImageOps::ColorConverter::GetStream | exact | 12.9 |
-ImageOps::ColorConverter::Sync | exact | 12.9 |
-ImageOps::ColorConverter::GetInputNum | exact | 12.9 |
-ImageOps::ColorConverter::GetOutputNum | exact | 12.9 |
-ImageOps::ColorConverter::GetInputTensor | chosen | 12.9 | of the last run
-ImageOps::ColorConverter::GetOutputTensor | chosen | 12.9 | of the last run
 
 tcim_c_api.h | chosen | 12.9 | the runtime in C: what its calls do is known, what mistakes do is not (docs/cpp.md)
 hm_sys.h | chosen | 12.9 | state and clocks of the emulated devices; what only a chip has fails (docs/cpp.md)
 hm_vpu_hal.h | missing | 12.9 | the codec: decode on the host
 hm_jpeg_hal.h | missing | 12.9 | the codec: decode on the host
 hdpl/ | missing | 12.1 | xh1's driver API: use tcim::Module, Tensor and Buffer
-"""
+""" + "".join(f"ImageOps::{kind}::{member}\n" for kind in _IMAGE_RUNNERS for member in _OF_AN_IMAGE_RUNNER)
