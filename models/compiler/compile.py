@@ -29,9 +29,8 @@ from collections.abc import Iterator
 from ..common.errors import CompileError
 from ..common.package import EMBEDDING, ROLE_EMBEDDINGS
 from .assistant import ASSISTANT, assistant_in, prepare_assistant
-from .lora import LoraFiles
 from .options import CompileOptions, CompileResult
-from .parts import LanguageGraphs, LayerTable, OtherNames, Part, Table
+from .parts import LanguageGraphs, LayerTable, LoraFiles, Part, Table, names_of_table
 from .prepare import PreparedModel, prepare
 from .sound import prepare_sound
 from .vision import prepare_tower
@@ -93,8 +92,8 @@ def _names_of_pair(target: PreparedModel, draft: PreparedModel) -> Iterator[Part
     if draft.table_source != target.table_source:
         source = ROLE_EMBEDDINGS["draft"][0]
         yield Table.of(draft, source)
-    yield OtherNames(source, ROLE_EMBEDDINGS["draft"])
-    yield OtherNames(EMBEDDING, ROLE_EMBEDDINGS["target"])
+    yield from names_of_table(source, ROLE_EMBEDDINGS["draft"])
+    yield from names_of_table(EMBEDDING, ROLE_EMBEDDINGS["target"])
 
 
 def _check_vocabularies(target: PreparedModel, draft: PreparedModel) -> None:

@@ -8,20 +8,15 @@ file for each, called like it. What lies inside of an input is the compiler's ow
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checkpoints.lora import LoraAdapter, LowRank
 from ..common.errors import CompileError
-from ..common.package import link_or_copy
-from ..common.progress import Progress
 from ..weights.matrix import ArrayMatrix
 from ..weights.merging import merged
-from ..weights.pack_stream import to_fp16
 from ..weights.spec import LinearSpec, VectorSpec
 
 _PORT = "lora_bundle_pipelined_te"  # how programs know these inputs
@@ -117,36 +112,3 @@ def _tensor_of(module: str, prefix: str) -> str:
     layer = module.find("layers.")
     is_other = any(part in module for part in ("visual", "vision", "audio", "mtp"))
     return f"{module}.weight" if layer < 0 or is_other else f"{prefix}{module[layer:]}.weight"
-
-
-@dataclass(frozen=True, slots=True)
-class LoraFiles:
-    """The files of an adapter beside the graphs, of prefill and of decode, which take the same.
-
-    Attributes:
-        model: Name of the package.
-        adapter: Name of the adapter.
-        weights: What it changes.
-        dtype: Of the graphs' tensors.
-    """
-
-    model: str
-    adapter: str
-    weights: Sequence[LoraWeight]
-    dtype: str
-
-    @property
-    def elements(self) -> int:
-        return 0
-
-    def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        first, second = (folder / f"{self.model}_{self.adapter}_{stage}_lora_input" for stage in ("prefill", "decode"))
-        first.mkdir()
-        second.mkdir()
-        for weight in self.weights:
-            for name, array in zip(weight.names(), weight.arrays(), strict=True):
-                stored, beyond = (array, 0) if self.dtype == "float32" else to_fp16(array)
-                if beyond:
-                    raise CompileError(f"{beyond} numbers of {name} are beyond the fp16 range; use --quant float32")
-                np.save(first / f"{name}.npy", stored)
-                link_or_copy(first / f"{name}.npy", second / f"{name}.npy")

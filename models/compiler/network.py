@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
     import onnx
 
 
-def network(stem: str, make: Callable[[], onnx.ModelProto], dtype: str) -> Beside:
-    """Returns what becomes `STEM.hmm`, of what `make` makes when it is written."""
-    return Beside(Path(f"{stem}.hmm"), lambda: onnx_bytes(make(), dtype))
+def network(stem: str, make: Callable[[], onnx.ModelProto], dtype: str, tensor_names: Iterable[str] = ()) -> Beside:
+    """Returns what becomes `STEM.hmm`, of what `make` makes when it is written of the checkpoint's `tensor_names`."""
+    return Beside(Path(f"{stem}.hmm"), lambda: onnx_bytes(make(), dtype), frozenset(tensor_names))

@@ -3,45 +3,67 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite.hmm import WeightEntry
 
+from ..common.errors import CompileError
 from ..common.package import EMBEDDING_SUFFIXES, LAYER_TABLE, link_or_copy
 from ..common.progress import Progress
-from ..weights.spec import LinearSpec, TensorSource, VectorSpec
+from ..weights.pack_stream import to_fp16
+from ..weights.spec import LinearSpec, TensorSource, VectorSpec, tensors_in
 from .graph_files import GraphFile, write_graph_files, write_graphs
+from .lora import LoraWeight
 from .prepare import PreparedModel
 from .weight_files import write_embedding, write_encoder_weights, write_layer_table, write_linear, write_weights
 from .weights import embedding_spec
 
 
-class Part(Protocol):
-    """A part of a package."""
+class Part(ABC):
+    """A part of a package.
+
+    Attributes:
+        weights: What it is made of.
+        elements: Numbers to read, for a progress bar.
+        tensor_names: The checkpoint's tensors that it is made of.
+    """
+
+    __slots__ = ()
+
+    @property
+    def weights(self) -> Sequence[LinearSpec | VectorSpec]:
+        return ()
 
     @property
     def elements(self) -> int:
-        """Numbers to read, for a progress bar."""
+        return sum(math.prod(spec.shape) for spec in self.weights if isinstance(spec, LinearSpec))
 
+    @property
+    def tensor_names(self) -> Set[str]:
+        return tensors_in(self.weights)
+
+    @abstractmethod
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
         """Writes its files into the folder of the package."""
 
 
 @dataclass(frozen=True, slots=True)
-class LanguageGraphs:
+class LanguageGraphs(Part):
     """The graphs of a language model."""
 
     model: PreparedModel
 
     @property
-    def elements(self) -> int:
-        return _elements(self.model.weights)
+    def weights(self) -> Sequence[LinearSpec | VectorSpec]:
+        return self.model.weights
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
         entries, sibling = write_weights(folder, self.model, workers, bar)
@@ -49,7 +71,7 @@ class LanguageGraphs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OtherGraphs:
+class OtherGraphs(Part):
     """Graphs that are not those of a language model, and share weights.
 
     Attributes:
@@ -72,10 +94,6 @@ class OtherGraphs:
     self_contained: bool
     what: str = "of the weights"
 
-    @property
-    def elements(self) -> int:
-        return _elements(self.weights)
-
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
         path, constants = folder / f"{self.stem}.hmw", self.constants()
         entries, sibling = write_encoder_weights(
@@ -86,7 +104,7 @@ class OtherGraphs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Part):
     """A table of embeddings, or several one under the other.
 
     Attributes:
@@ -108,21 +126,23 @@ class Table:
     bare: bool = False
 
     @classmethod
-    def of(cls, model: PreparedModel, path: Path, *, listed: str = "", bare: bool = False) -> Table:
-        """The embedding of a language model."""
+    def of(
+        cls, model: PreparedModel, path: Path, spec: LinearSpec | None = None, *, listed: str = "", bare: bool = False
+    ) -> Table:
+        """The embedding of a language model, or another table of its checkpoint."""
         return cls(
             path=path,
-            spec=embedding_spec(model.config),
+            spec=spec or embedding_spec(model.config),
             tensors=model.tensors,
             dtype=model.profile.tensor_dtype,
-            scale=model.config.embedding_scale,
+            scale=1.0 if spec else model.config.embedding_scale,
             listed=listed,
             bare=bare,
         )
 
     @property
-    def elements(self) -> int:
-        return math.prod(self.spec.shape)
+    def weights(self) -> Sequence[LinearSpec | VectorSpec]:
+        return [self.spec]
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
         path = folder / self.path
@@ -130,7 +150,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinearFile:
+class LinearFile(Part):
     """A Linear that programs compute themselves.
 
     Attributes:
@@ -146,71 +166,90 @@ class LinearFile:
     tensors: TensorSource
 
     @property
-    def elements(self) -> int:
-        return math.prod(self.weight.shape)
+    def weights(self) -> Sequence[LinearSpec | VectorSpec]:
+        return [self.weight, self.bias]
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
         write_linear(folder / self.path, self.weight, self.bias, self.tensors, bar)
 
 
 @dataclass(frozen=True, slots=True)
-class LayerTable:
+class LayerTable(Part):
     """The table of what layers take of each token."""
 
     model: PreparedModel
-    elements: int = 0
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
         write_layer_table(folder / LAYER_TABLE, self.model, bar)
 
 
 @dataclass(frozen=True, slots=True)
-class OtherNames:
-    """Second names of a table's files, at no cost where the file system can."""
+class LoraFiles(Part):
+    """The files of an adapter beside the graphs, of prefill and of decode, which take the same.
 
-    source: Path
-    others: Sequence[Path]
-    elements: int = 0
+    Attributes:
+        model: Name of the package.
+        adapter: Name of the adapter.
+        changes: What it changes.
+        dtype: Of the graphs' tensors.
+    """
+
+    model: str
+    adapter: str
+    changes: Sequence[LoraWeight]
+    dtype: str
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        for suffix in EMBEDDING_SUFFIXES:
-            path = folder / self.source.with_suffix(suffix)
-            for other in self.others:
-                if not path.exists() or other == self.source:
-                    continue
-                named = folder / other.with_suffix(suffix)
-                named.parent.mkdir(parents=True, exist_ok=True)
-                link_or_copy(path, named)
+        first, second = (folder / f"{self.model}_{self.adapter}_{stage}_lora_input" for stage in ("prefill", "decode"))
+        first.mkdir()
+        second.mkdir()
+        for weight in self.changes:
+            for name, array in zip(weight.names(), weight.arrays(), strict=True):
+                stored, beyond = (array, 0) if self.dtype == "float32" else to_fp16(array)
+                if beyond:
+                    raise CompileError(f"{beyond} numbers of {name} are beyond the fp16 range; use --quant float32")
+                np.save(first / f"{name}.npy", stored)
+                link_or_copy(first / f"{name}.npy", second / f"{name}.npy")
 
 
 @dataclass(frozen=True, slots=True)
-class SecondName:
+class SecondName(Part):
     """A second name of a file, at no cost where the file system can."""
 
     path: Path
     other: Path
-    elements: int = 0
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        link_or_copy(folder / self.path, folder / self.other)
+        named = folder / self.other
+        named.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(folder / self.path, named)
+
+
+def names_of_table(table: Path, others: Sequence[Path]) -> Iterator[SecondName]:
+    """Second names of a table's files; a path may be that of the table itself."""
+    for other in (other for other in others if other != table):
+        for suffix in EMBEDDING_SUFFIXES:
+            yield SecondName(table.with_suffix(suffix), other.with_suffix(suffix))
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Part):
     """A file that programs look for.
 
     Attributes:
         path: In the package.
         content: Makes it.
+        tensor_names: As in `Part`.
     """
 
     path: Path
     content: Callable[[], bytes]
-    elements: int = 0
+    tensor_names: Set[str] = frozenset()
 
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
         (folder / self.path).write_bytes(self.content())
 
 
-def _elements(weights: Iterable[LinearSpec | VectorSpec]) -> int:
-    return sum(math.prod(spec.shape) for spec in weights if isinstance(spec, LinearSpec))
+def names_in(parts: Iterable[Part]) -> set[str]:
+    """The checkpoint's tensors that parts are made of."""
+    return {name for part in parts for name in part.tensor_names}

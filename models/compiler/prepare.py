@@ -200,9 +200,9 @@ def warn(text: str) -> None:
     warnings.warn(text, CompileWarning, stacklevel=4)
 
 
-def warn_unused(names: Iterable[str], placed: Set[str], elsewhere: tuple[str, ...] = ()) -> None:
-    """Warns of tensors of a checkpoint that are in no graph; those that begin as `elsewhere` says are in networks."""
-    if unused := [name for name in names if name not in placed and not name.startswith(elsewhere)]:
+def warn_unused(names: Iterable[str], placed: Set[str], unread: tuple[str, ...] = ()) -> None:
+    """Warns of tensors of a checkpoint that are in no part, but those that begin as `unread` says."""
+    if unused := [name for name in names if name not in placed and not name.startswith(unread)]:
         warn(_left_out(unused))
 
 

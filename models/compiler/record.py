@@ -6,6 +6,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from .options import COMMON_OPTIONS, CompileOptions, CompileResult
+from .parts import names_in
+from .prepare import warn_unused
 from .write import Contents, write_package
 
 
@@ -43,4 +45,7 @@ class OwnGraphs:
             CompileWarning: No tokenizer, values beyond fp16, tensors without a place in the graphs.
         """
         options.refuse_others(COMMON_OPTIONS | self.options, self.graphs)
-        return write_package(options.output, self.contents(options), progress=progress)
+        contents = self.contents(options)
+        if (stored := contents.source.tensors) is not None:
+            warn_unused(stored.names(), names_in(contents.parts), contents.unread)
+        return write_package(options.output, contents, progress=progress)

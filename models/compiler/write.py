@@ -27,6 +27,7 @@ class Contents:
         ends: Of names of networks and models that only packages of this kind have, behind `NAME_`.
         files: Names of files of this kind of package that do not begin with `NAME_`.
         tokenized: Programs look for its tokenizer beside it.
+        unread: What names of tensors begin with that are in no part, which is as it should be.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Contents:
     ends: Sequence[str] = ()
     files: Sequence[str] = ()
     tokenized: bool = True
+    unread: tuple[str, ...] = ()
 
 
 def write_package(output: Path, contents: Contents, *, progress: bool) -> CompileResult:

@@ -14,14 +14,12 @@ from ..compiler.graph_specs import FINAL_NORM, GraphSpec
 from ..compiler.network import network
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
-from ..compiler.prepare import PreparedModel, prepare, warn_unused
+from ..compiler.prepare import PreparedModel, prepare
 from ..compiler.record import OwnGraphs
 from ..compiler.source import folder_of
 from ..compiler.vision import tower_profile
-from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
 from ..model_config import ModelConfig
-from ..weights.spec import tensors_in
 from .action_networks import action_tensors, linear_network, shapes, time_network
 from .pi05 import MODEL_TYPE, TITLE, Policy, read_policy
 from .siglip import Siglip
@@ -65,9 +63,6 @@ def _contents(options: CompileOptions) -> Contents:
     if store is not None:
         for name, shape in around.items():
             store.check(policy.name(name), shape)
-        placed = [*gemma.weights, *expert.weights, *specs, siglip.places, embedding_spec(gemma.config)]
-        names = tensors_in(placed)
-        warn_unused(store.names(), names | {policy.name(name) for name in around}, policy.unread)
     message = {"model_type": MODEL_TYPE, "quant": profile.quant}
     parts: list[Part] = [
         LanguageGraphs(gemma),
@@ -77,7 +72,14 @@ def _contents(options: CompileOptions) -> Contents:
         *_networks(options, policy, expert),
     ]
     source = replace(gemma.source, host_files={})
-    return Contents(name=MODEL_TYPE, source=source, parts=parts, files=_FILES, tokenized=False)
+    return Contents(
+        name=MODEL_TYPE,
+        source=source,
+        parts=parts,
+        files=_FILES,
+        tokenized=False,
+        unread=(*policy.unread, *siglip.places.tensors),
+    )
 
 
 def _language(
@@ -100,11 +102,16 @@ def _language(
 def _networks(options: CompileOptions, policy: Policy, expert: PreparedModel) -> Iterator[Part]:
     """What stands around the expert."""
     hidden, actions, rows = expert.config.hidden_size, policy["max_action_dim"], policy["chunk_size"]
-    tensor = action_tensors(policy, shapes(actions, hidden), options.seed)
+    sizes = shapes(actions, hidden)
+    tensor = action_tensors(policy, sizes, options.seed)
     dtype = expert.profile.tensor_dtype
-    yield network(_IN, partial(linear_network, _IN, "action_in", (1, rows, actions), tensor), dtype)
-    yield network(_OUT, partial(linear_network, _OUT, "action_out", (1, rows, hidden), tensor), dtype)
-    yield network(_TIME, partial(time_network, hidden, tensor), dtype)
+    for name, make in (
+        (_IN, partial(linear_network, _IN, "action_in", (1, rows, actions))),
+        (_OUT, partial(linear_network, _OUT, "action_out", (1, rows, hidden))),
+        (_TIME, partial(time_network, hidden)),
+    ):
+        own = (policy.name(tensor_name) for tensor_name in sizes if tensor_name.startswith(name))
+        yield network(name, partial(make, tensor), dtype, own)
 
 
 PI05 = OwnGraphs(

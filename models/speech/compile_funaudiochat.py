@@ -8,13 +8,10 @@ from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, LinearFile, Part, Table
-from ..compiler.prepare import PreparedModel, prepare, warn_unused
+from ..compiler.prepare import PreparedModel, prepare
 from ..compiler.record import OwnGraphs
-from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
-from ..sounds.funaudiochat import read_chat_sound
-from ..sounds.kind import Encoder
-from ..weights.spec import LinearSpec, VectorSpec, tensors_in
+from ..sounds.funaudiochat import ChatSound, CodeGroup, read_chat_sound
 from .funaudiochat import MODEL_TYPE, SPEAKING, TITLE, UNREAD, group_size, pre_matching, read_codes, read_language
 
 _SOUND, _CODES, _DECODER = "audio_encoder", "audio_tower", "audio_decoder"
@@ -31,40 +28,25 @@ def _contents(options: CompileOptions) -> Contents:
     model = prepare(replace(options, name=name, audio_frames=None, all_logits=True), part=read_language)
     source, profile = model.source, model.profile
     sound, codes = read_chat_sound(source.config, frames, model.config.hidden_size)
-    encoders: dict[str, tuple[Encoder, list[LinearSpec | VectorSpec]]] = {
-        _SOUND: (sound, sound.specs(profile)),
-        _CODES: (codes, codes.specs(profile)),
-    }
-    tables = {EMBEDDING: embedding_spec(model.config), _AUDIO_TABLE: codes.table}
-    placed = [*model.weights, *tables.values(), *(spec for _, part in encoders.values() for spec in part)]
-    speaking: list[Part] = []
+    encoders: dict[str, ChatSound | CodeGroup] = {_SOUND: sound, _CODES: codes}
+    message = {"model_type": MODEL_TYPE, "quant": profile.quant, "audio_frames": frames}
+    parts: list[Part] = [
+        LanguageGraphs(model),
+        Table.of(model, EMBEDDING),
+        Table.of(model, _AUDIO_TABLE, codes.table),
+    ]
+    for part, encoder in encoders.items():
+        parts.append(encoder_graph(f"{name}_{part}", options, profile, encoder, encoder.specs(profile), message))
     if (group := group_size(source.config)) is not None:
-        decoder, rows = _decoder(options, name, group), pre_matching(group, model.config.hidden_size)
-        decoder.tensors.check(rows)
-        placed += [*decoder.weights, *rows]
-        weight, bias = rows
-        speaking = [
+        decoder, (weight, bias) = _decoder(options, name, group), pre_matching(group, model.config.hidden_size)
+        decoder.tensors.check([weight, bias])
+        parts += [
             LanguageGraphs(decoder),
             LinearFile(path=_PRE_MATCHING, weight=weight, bias=bias, tensors=decoder.tensors),
         ]
-    if source.tensors is not None:
-        warn_unused(source.tensors.names(), tensors_in(placed), UNREAD if speaking else (SPEAKING,))
-
-    message = {"model_type": MODEL_TYPE, "quant": profile.quant, "audio_frames": frames}
-    written: list[Part] = [
-        LanguageGraphs(model),
-        *(
-            Table(path=path, spec=spec, tensors=model.tensors, dtype=profile.tensor_dtype)
-            for path, spec in tables.items()
-        ),
-        *(
-            encoder_graph(f"{name}_{part}", options, profile, encoder, specs, message)
-            for part, (encoder, specs) in encoders.items()
-        ),
-        *speaking,
-    ]
+    unread = UNREAD if group is not None else (SPEAKING,)
     stages = (f"{_DECODER}_prefill", f"{_DECODER}_decode")
-    return Contents(name=name, source=source, parts=written, ends=(*encoders, _DECODER, *stages))
+    return Contents(name=name, source=source, parts=parts, ends=(*encoders, _DECODER, *stages), unread=unread)
 
 
 def _decoder(options: CompileOptions, name: str, group: int) -> PreparedModel:

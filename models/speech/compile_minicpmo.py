@@ -13,7 +13,7 @@ from ..compiler.encoder import encoder_graph
 from ..compiler.network import network
 from ..compiler.options import CompileOptions
 from ..compiler.parts import LanguageGraphs, Part, Table
-from ..compiler.prepare import PreparedModel, prepare, warn, warn_unused
+from ..compiler.prepare import PreparedModel, prepare, warn
 from ..compiler.record import OwnGraphs
 from ..compiler.vision import prepare_tower
 from ..compiler.weights import embedding_spec
@@ -21,7 +21,7 @@ from ..compiler.write import Contents
 from ..sounds.minicpmo import read_omni_sound
 from ..sounds.tensors import table_spec
 from ..towers.minicpm import MINICPM_O_2_6
-from ..weights.spec import LinearSpec, tensors_in
+from ..weights.spec import LinearSpec
 from ..weights.speech_roles import TEXT_TOKENS
 from .minicpmo import HEADS, MODEL_TYPE, TITLE, read_language, read_speech, text_table
 from .minicpmo_networks import features_of_codes, mel_of_features, spectrum_of_mel
@@ -44,29 +44,27 @@ def _contents(options: CompileOptions) -> Contents:
     speech = prepare(small, part=read_speech)
     source, profile = language.source, language.profile
     sound = read_omni_sound(source.config, language.config.hidden_size)
-    sound_specs, tables = sound.specs(profile), dict(_speech_tables(speech, text_table(source.config)))
+    tables = dict(_speech_tables(speech, text_table(source.config)))
     speech.tensors.check(list(tables.values()))
-    tower = prepare_tower(options, name, source, language.config)
-    if source.tensors is not None:
-        specs = [*language.weights, *speech.weights, *sound_specs, embedding_spec(language.config), *tables.values()]
-        warn_unused(source.tensors.names(), tensors_in(specs), _NETWORKS)
-
-    dtype = profile.tensor_dtype
-    message = {"model_type": MODEL_TYPE, "quant": profile.quant}
     parts: list[Part] = [
         LanguageGraphs(language),
         LanguageGraphs(speech),
-        *tower,
+        *prepare_tower(options, name, source, language.config),
         Table.of(language, EMBEDDING, bare=True),
-        *(
-            Table(path=path, spec=spec, tensors=language.tensors, dtype=dtype, bare=True)
-            for path, spec in tables.items()
+        *(Table.of(language, path, spec, bare=True) for path, spec in tables.items()),
+        encoder_graph(
+            f"{name}_{_SOUND}",
+            options,
+            profile,
+            sound,
+            sound.specs(profile),
+            {"model_type": MODEL_TYPE, "quant": profile.quant},
         ),
-        encoder_graph(f"{name}_{_SOUND}", options, profile, sound, sound_specs, message),
     ]
     if source.tensors is not None:
-        parts += _networks(name, source.path, dtype)
-    return Contents(name=name, source=source, parts=parts, ends=(_LANGUAGE, _SPEECH, *_FILES, _VOCODER))
+        parts += _networks(name, source.path, profile.tensor_dtype)
+    ends = (_LANGUAGE, _SPEECH, *_FILES, _VOCODER)
+    return Contents(name=name, source=source, parts=parts, ends=ends, unread=_NETWORKS)
 
 
 def _speech_tables(model: PreparedModel, text: tuple[str, tuple[int, int]]) -> Iterator[tuple[Path, LinearSpec]]:

@@ -10,10 +10,8 @@ from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
 from ..compiler.network import network
 from ..compiler.options import CompileOptions
-from ..compiler.parts import LanguageGraphs, Part, Table
+from ..compiler.parts import LanguageGraphs, Part, Table, names_in
 from ..compiler.prepare import PreparedModel, prepare, warn_unused
-from ..compiler.weights import embedding_spec
-from ..weights.spec import tensors_in
 from .codec_config import read_code2wav
 from .compile_qwen3_tts import MORE_ROWS, PREDICTOR_PREFILL, PROJECTION
 from .qwen3_omni import MODEL_TYPE, read_code_predictor, read_talker, read_text_projection
@@ -57,13 +55,12 @@ def prepare_voice(options: CompileOptions, target: PreparedModel) -> list[Part]:
     parts.append(encoder_graph(f"{target.name}_{PROJECTION}", options, profile, projection, specs, message))
     if not options.random_weights:
         codec = read_code2wav(raw, Checkpoint(target.source.path))
-        placed = tensors_in(specs) | {f"{codec.prefix}{name}" for name, _ in codec.shapes()}
-        for model in models.values():
-            placed |= tensors_in([*model.weights, embedding_spec(model.config)])
+        names = (f"{codec.prefix}{name}" for name, _ in codec.shapes())
+        make = partial(whole_codec, codec, _FRAMES)
+        parts.append(network(f"{target.name}_{_CODEC}", make, profile.tensor_dtype, names))
         stored = models[_TALKER].source.tensors
         assert stored is not None
-        warn_unused((name for name in stored.names() if name.startswith(VOICE)), placed)
-        parts.append(network(f"{target.name}_{_CODEC}", partial(whole_codec, codec, _FRAMES), profile.tensor_dtype))
+        warn_unused((name for name in stored.names() if name.startswith(VOICE)), names_in(parts))
     return parts
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..checkpoints.checkpoint import Checkpoint, config_of
 from ..common.package import EMBEDDING
@@ -15,11 +14,9 @@ from ..compiler.encoder import encoder_graph
 from ..compiler.network import network
 from ..compiler.options import CompileOptions
 from ..compiler.parts import Beside, LanguageGraphs, Part, Table
-from ..compiler.prepare import prepare, warn, warn_unused
+from ..compiler.prepare import PreparedModel, prepare, warn
 from ..compiler.record import OwnGraphs
-from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents
-from ..weights.spec import tensors_in
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
 from .codec_encoder import FRAMES as HEARD
@@ -28,7 +25,7 @@ from .qwen3_tts import MODEL_TYPE, TITLE, read_code_predictor, read_talker, read
 from .qwen3_tts_codec import CHUNK, FRAMES, streamed_codec, whole_codec
 from .speaker_encoder import FRAMES as MEL_FRAMES
 from .speaker_encoder import PREFIX as SPEAKER_PREFIX
-from .speaker_encoder import SpeakerConfig, read_speaker_encoder, speaker_encoder
+from .speaker_encoder import read_speaker_encoder, speaker_encoder
 
 _TALKER, _PREDICTOR, PROJECTION = "talker", "code_predictor", "text_projection"
 _CODEC, _STREAMED = "speech_tokenizer", "stateful_decoder"
@@ -51,40 +48,35 @@ def _contents(options: CompileOptions) -> Contents:
     models = {_TALKER: talker, _PREDICTOR: prepare(small, part=read_code_predictor)}
     projection = read_text_projection(talker.source.config)
     text = text_table(talker.source.config)
-    specs = projection.specs(talker.profile)
     talker.tensors.check([text])
-    voice = None
-    if not options.random_weights:
-        voice = _voice_of(talker.source.path, talker.source.config, talker.config.hidden_size)
-        placed = tensors_in([*specs, text])
-        for model in models.values():
-            placed |= tensors_in([*model.weights, embedding_spec(model.config)])
-        if voice is not None:
-            placed |= {f"{SPEAKER_PREFIX}{tensor}" for tensor, _ in voice.shapes()}
-        warn_unused(Checkpoint(talker.source.path).names(), placed)
-
+    message = {"model_type": MODEL_TYPE, "quant": talker.profile.quant}
+    specs = projection.specs(talker.profile)
     parts: list[Part] = []
     for part, model in models.items():
         parts += [LanguageGraphs(model), Table.of(model, _TABLES[part])]
-    dtype = talker.profile.tensor_dtype
-    message = {"model_type": MODEL_TYPE, "quant": talker.profile.quant}
     parts += [
-        Table(path=_TEXT_TABLE, spec=text, tensors=talker.tensors, dtype=dtype),
+        Table.of(talker, _TEXT_TABLE, text),
         encoder_graph(f"{name}_{PROJECTION}", options, talker.profile, projection, specs, message),
     ]
-    if not options.random_weights and (codec := _codec_of(talker.source.path)) is not None:
-        parts += _codec_parts(name, dtype, codec)
-        if voice is not None:
-            heard = _sound_encoder_of(talker.source.path)
-            parts.append(network(f"{name}_{_SOUNDS}", partial(sound_encoder, heard, HEARD), dtype))
-    if voice is not None:
-        parts.append(network(f"{name}_{_SPEAKER}", partial(speaker_encoder, voice, MEL_FRAMES), dtype))
+    if not options.random_weights:
+        parts += _networks(name, talker)
     return Contents(name=name, source=talker.source, parts=parts, ends=_ENDS)
 
 
-def _voice_of(folder: Path, raw: Mapping[str, Any], width: int) -> SpeakerConfig | None:
-    """What a Base model hears a speaker with; others have their speakers among the codes."""
-    return read_speaker_encoder(raw, Checkpoint(folder), width) if raw.get("tts_model_type") == "base" else None
+def _networks(name: str, talker: PreparedModel) -> Iterator[Part]:
+    """The codec, and what a Base model hears a voice with; others have their speakers among the codes."""
+    raw, folder, dtype = talker.source.config, talker.source.path, talker.profile.tensor_dtype
+    voice = None
+    if raw.get("tts_model_type") == "base":
+        voice = read_speaker_encoder(raw, Checkpoint(folder), talker.config.hidden_size)
+    if (codec := _codec_of(folder)) is not None:
+        yield from _codec_parts(name, dtype, codec)
+        if voice is not None:
+            heard = _sound_encoder_of(folder)
+            yield network(f"{name}_{_SOUNDS}", partial(sound_encoder, heard, HEARD), dtype)
+    if voice is not None:
+        names = (f"{SPEAKER_PREFIX}{tensor}" for tensor, _ in voice.shapes())
+        yield network(f"{name}_{_SPEAKER}", partial(speaker_encoder, voice, MEL_FRAMES), dtype, names)
 
 
 def _sound_encoder_of(folder: Path) -> EncoderConfig:

@@ -14,11 +14,10 @@ from ..common.profiles import Profile, profile_for
 from ..compiler.graph_files import GraphFile
 from ..compiler.options import CompileOptions
 from ..compiler.parts import OtherGraphs
-from ..compiler.prepare import warn_unused
 from ..compiler.record import OwnGraphs
 from ..compiler.source import Source, folder_of
 from ..compiler.write import Contents
-from ..weights.spec import CheckpointTensors, RandomTensors, TensorSource, tensors_in
+from ..weights.spec import CheckpointTensors, RandomTensors, TensorSource
 from . import whisper_graphs
 from .whisper import MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 
@@ -36,7 +35,6 @@ def _contents(options: CompileOptions) -> Contents:
     if not options.random_weights:
         checkpoint = Checkpoint(folder)
         tensors = CheckpointTensors(checkpoint)
-        warn_unused(checkpoint.names(), tensors_in(specs) | {"proj_out.weight"})
     tensors.check(specs)
     name, rows = options.name or MODEL_TYPE, min(options.context_length, config.cache_rows)
 
@@ -62,7 +60,7 @@ def _contents(options: CompileOptions) -> Contents:
         self_contained=options.self_contained,
     )
     source = Source(path=folder, config=raw, tensors=checkpoint, host_files=host_files_in(folder))
-    return Contents(name=name, source=source, parts=[whole])
+    return Contents(name=name, source=source, parts=[whole], unread=("proj_out.weight",))
 
 
 def _check_context(options: CompileOptions) -> None:
