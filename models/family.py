@@ -26,7 +26,8 @@ class Tensors:
     """Where a weight comes from in a checkpoint.
 
     Attributes:
-        transform: `plain` is one tensor; `row` is a vector that is a matrix of one row; `table` is one of matrices with
+        transform: `plain` is one tensor; `matrix` is one of numbers that no Linear multiplies; `row` is a vector that
+            is a matrix of one row; `table` is one of matrices with
             a row for each head, which turns in pairs of neighbours; `of_heads` is one of a tensor for each, in whose
             name `{expert}` stands for its number; `stack` puts tensors one under
             the other; `alternate` takes two, or the halves of one, in turns of 16 rows, each padded with zeros to a
@@ -42,6 +43,7 @@ class Tensors:
 
     transform: Literal[
         "plain",
+        "matrix",
         "row",
         "table",
         "of_heads",
@@ -171,6 +173,8 @@ class Family:
         assistant: A small model of the same kind that guesses tokens with the caches of this one's last layers.
         other_values: Modules in transformers compute something else than the ops that are named after them: rows of q
             and k in another order, norms behind attention and MLP, a gate before the Linear that ends attention.
+        columns_first: Its files keep the matrices of layers transposed (`checkpoints/columns_first.py`).
+        left_out: A pattern that names of tensors contain which no graph needs; empty for none.
     """
 
     model_type: str
@@ -206,6 +210,8 @@ class Family:
     hidden_after: Callable[[Mapping[str, Any]], int | None] = _no_number
     assistant: Family | None = None
     other_values: bool = False
+    columns_first: bool = False
+    left_out: str = ""
 
     @property
     def tiny_config(self) -> dict[str, Any]:

@@ -62,6 +62,19 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextLimit:
+    """The longest context that the graphs of a model are right for.
+
+    Attributes:
+        tokens: Of that context.
+        reason: What is so long, for the message that refuses a longer one.
+    """
+
+    tokens: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Sizes and constants of a model.
 
@@ -79,7 +92,8 @@ class ModelConfig:
     input that the logits are of; rows of the input are made of rows of `source_size` numbers or handed over
     (`blocks/mixed_input.py`); norms of hidden states are made of `condition_size` numbers that each run takes, or where
     they are `centred` subtract the mean, and with `norm_bias` they have a bias, without `norm_weight` no weight; the
-    head has a bias with `head_bias`.
+    head has a bias with `head_bias`; `positions` are the rows of a table of learned positions, of which that of
+    position 0 is `first_position`; a context beyond the `context_limit` is refused.
     """
 
     family: Family
@@ -119,6 +133,9 @@ class ModelConfig:
     norm_bias: bool = False
     norm_weight: bool = True
     head_bias: bool = False
+    positions: int | None = None
+    first_position: int = 0
+    context_limit: ContextLimit | None = None
 
     @property
     def table_shape(self) -> tuple[int, int]:

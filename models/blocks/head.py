@@ -10,18 +10,20 @@ from ..weights import roles
 from .conditioned import norm_weights
 from .mixed_input import lower_mixed_input, mixed_input_weights
 from .part import GraphPart
+from .positions import lower_positions, position_weights
 from .weights import Weight
 
 _LEAST_SQUARE = 1e-24  # as in torch's normalize
 
 
 def input_weights(config: ModelConfig) -> Iterator[Weight]:
-    """Yields those of the Linear that makes hidden states of the input, if there is one."""
+    """Yields those of the Linear that makes hidden states of the input, and of learned positions, if there are any."""
     yield from mixed_input_weights(config)
     if config.input_size is not None:
         yield Weight(roles.INPUT_PROJECTION, (config.hidden_size,), config.input_size)
         if _has_input_bias(config):
             yield Weight(roles.INPUT_PROJECTION_BIAS, (config.hidden_size,))
+    yield from position_weights(config)
 
 
 def head_weights(config: ModelConfig, *, head: bool = True, norm: bool = True) -> Iterator[Weight]:
@@ -51,10 +53,10 @@ def lower_input(part: GraphPart, x: Ref, given: Mapping[str, Ref]) -> Ref:
     """The graph's input, and by role what it has of each row -> hidden states."""
     if part.config.source_size is not None:
         return lower_mixed_input(part, x, given)
-    if part.config.input_size is None:
-        return x
-    bias = roles.INPUT_PROJECTION_BIAS if _has_input_bias(part.config) else None
-    return part.linear("input_projection", x, roles.INPUT_PROJECTION, bias=bias)
+    if part.config.input_size is not None:
+        bias = roles.INPUT_PROJECTION_BIAS if _has_input_bias(part.config) else None
+        x = part.linear("input_projection", x, roles.INPUT_PROJECTION, bias=bias)
+    return x if part.config.positions is None else lower_positions(part, x)
 
 
 def _has_input_bias(config: ModelConfig) -> bool:

@@ -16,7 +16,8 @@ from .part import GraphPart
 from .weights import Weight
 
 # What is done to each element between up and down, where there is no gate; `relu2` is the square of Relu.
-Alone: TypeAlias = Literal["gelu", "gelu_tanh", "relu2", "xielu"]
+Alone: TypeAlias = Literal["gelu", "gelu_tanh", "relu", "relu2", "xielu"]
+_ONE_OP = {"gelu": "Gelu", "gelu_tanh": "GeluTanh", "relu": "Relu"}
 XIELU = (roles.XIELU_POSITIVE, roles.XIELU_NEGATIVE, roles.XIELU_SLOPE)
 
 
@@ -107,8 +108,8 @@ class Mlp:
     def _bent(self, part: GraphPart, here: str, up: Ref, layer: int) -> Ref:
         """The function of each element."""
         builder, name = part.builder, f"{here}.bent"
-        if self.alone in ("gelu", "gelu_tanh"):
-            return builder.function({"gelu": "Gelu", "gelu_tanh": "GeluTanh"}[self.alone], name, up)
+        if self.alone in _ONE_OP:
+            return builder.function(_ONE_OP[self.alone], name, up)
         if self.alone == "relu2":
             return squared_relu(builder, here, up)
         positive = builder.function("Relu", f"{here}.positive", up)

@@ -80,6 +80,8 @@ def _vector_spec(
     lengths = (sum(weight.outputs),) if whole else weight.outputs
     if source.transform == "table":
         lengths = weight.sections[: len(names)]
+    if source.transform == "matrix":
+        lengths = (weight.sections[0] * weight.outputs[0],)
     return VectorSpec(
         role=weight.role,
         layer=layer,
@@ -92,7 +94,8 @@ def _vector_spec(
         offset=source.offset,
         function=source.function,
         taps=weight.taps,
-        columns=weight.outputs[0] if source.transform in ("row", "table") else None,
+        columns=weight.outputs[0] if source.transform in ("row", "table", "matrix") else None,
+        is_matrix=source.transform == "matrix",
         ones=weight.ones,
         turned=weight.turned,
         head_parts=weight.head_parts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -101,6 +102,10 @@ def prepare(
     """
     source = open_source(options.checkpoint, part or read_config, random_weights=options.random_weights)
     config = (part or read_config)(source.config)
+    if (limit := config.context_limit) is not None and options.context_length > limit.tokens:
+        raise CompileError(
+            f"--context-length {options.context_length}: {limit.reason}; give --context-length {limit.tokens} or less"
+        )
     if options.context_length > config.max_position_embeddings:
         warn(
             f"--context-length {options.context_length} is beyond the checkpoint's "
@@ -252,6 +257,8 @@ def _unused_tensors(
         for name in checkpoint.names()
         if name not in used and not name.endswith("rotary_emb.inv_freq") and not name.startswith(known)
     ]
+    if pattern := config.family.left_out:
+        unused = [name for name in unused if not re.search(pattern, name)]
     # GPTQ's writers give every Linear a bias; one of zeros is none.
     return [name for name in unused if not name.endswith(".bias") or _holds_numbers(checkpoint, name)]
 

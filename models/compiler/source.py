@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.bare_names import BareTensors
 from ..checkpoints.checkpoint import Checkpoint, TensorStore, config_of
+from ..checkpoints.columns_first import ColumnsFirst
 from ..checkpoints.four_bit import FourBitCheckpoint
 from ..checkpoints.gguf import GgufCheckpoint, is_gguf
 from ..checkpoints.language_tensors import LanguageTensors
@@ -58,6 +60,8 @@ def open_source(path: Path, read: Callable[[Mapping[str, Any]], ModelConfig], *,
         checkpoint = Checkpoint(folder)
         if LanguageTensors.fits(checkpoint):
             checkpoint = LanguageTensors(folder)
+        elif BareTensors.fits(checkpoint):
+            checkpoint = BareTensors(folder)
         tensors = store = decoded(checkpoint, config)
         if isinstance(store, FourBitCheckpoint):
             pass  # which has no experts in one tensor
@@ -67,4 +71,6 @@ def open_source(path: Path, read: Callable[[Mapping[str, Any]], ModelConfig], *,
             tensors = PackedExperts(store, count, model.family.packed_experts, inner)
         elif NormedTensors.fits(store):
             tensors = NormedTensors(store)
+        elif ColumnsFirst.fits(store) and store is checkpoint and read(config).family.columns_first:
+            tensors = ColumnsFirst(store)
     return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

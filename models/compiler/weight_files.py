@@ -34,6 +34,7 @@ from ..weights.roles import (
     LOCAL_SIN,
     LOGIT_CAP,
     ONE,
+    POSITION_ROWS,
     QUERY_COS,
     QUERY_SIN,
     ROPE_COLUMNS,
@@ -62,6 +63,11 @@ def write_weights(
         if config.axes:
             columns = np.array([axis * len(config.axes) + j for j, axis in enumerate(config.axes)], np.int32)
             entries.append(writer.add(ROPE_COLUMNS, "int32", "dense", columns.shape, columns))
+        if config.positions is not None:
+            rows = np.arange(
+                config.first_position, config.first_position + model.options.context_length, dtype=np.int32
+            )
+            entries.append(writer.add(POSITION_ROWS, "int32", "dense", rows.shape, rows))
         blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
         if (net := next((block for block in blocks if isinstance(block, DeltaNet)), None)) is not None:
             unit = np.full(net.keys, 1 / np.sqrt(net.keys), np.float32)

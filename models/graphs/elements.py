@@ -40,6 +40,13 @@ class GraphElements(GraphMoves):
         """`Add`, `Mul` and so on of a and b, which repeat to each other; either may be a weight of the tensor dtype."""
         return self._op(kind, name, [a, b], np.broadcast_shapes(a.shape, b.shape), {"broadcast": 1})
 
+    def integers(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
+        """`Add`, `Sub`, `Mul`, `Div`, `Max`, `Less` or `Equal` of int32 tensors, which repeat to each other."""
+        shape = tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True))
+        result = self._value(name, "intermediate", "int32", shape)
+        self._append(kind, [a, b], [result], {"broadcast": 1})
+        return result
+
     def function(self, kind: str, name: str, x: Ref, attributes: dict[str, int | float | str] | None = None) -> Ref:
         """A function of each element, such as `Gelu`."""
         return self._op(kind, name, [x], x.shape, attributes)

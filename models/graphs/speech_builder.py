@@ -63,13 +63,6 @@ class SpeechBuilder(EncoderBuilder):
             x = self.function("Gelu", f"encoder.conv{number}_gelu", x)
         return self.transpose("encoder.rows", self.reshape("encoder.columns", x, (hidden, x.shape[3])), (1, 0))
 
-    def integers(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
-        """`Add`, `Sub`, `Mul`, `Div`, `Max`, `Less` or `Equal` of int32 tensors [m, n], which repeat to each other."""
-        shape = tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True))
-        result = self._value(name, "intermediate", "int32", shape)
-        self._append(kind, [a, b], [result], {"broadcast": 1})
-        return result
-
     def largest_integer(self, name: str, x: Ref) -> Ref:
         """Of the last axis, which stays as one of 1."""
         return self._op("ReduceMax", name, [x], (*x.shape[:-1], 1), dtype=x.dtype)

@@ -127,6 +127,7 @@ MTP_EMBEDDING_NORM = Role("mtp_embedding_norm", "mtp.embedding_norm.weight", "no
 MTP_HIDDEN_NORM = Role("mtp_hidden_norm", "mtp.hidden_norm.weight", "norm")
 MTP_JOIN = Role("mtp_join", "mtp.fc.weight", "linear")
 MTP_FINAL_NORM = Role("mtp_final_norm", "mtp.norm.weight", "norm")
+POSITIONS = Role("positions", "positions.weight", "factors")  # a row for each position, where positions are learned
 INPUT_PROJECTION, INPUT_PROJECTION_BIAS = pair("input_projection", "input_projection")
 # Of two Linears that rows of text go through, and of two for other rows, where rows of the input are made so.
 TEXT_UP, TEXT_UP_BIAS = pair("text_up", "text_input.up")
@@ -163,6 +164,7 @@ UNIT_KEYS = "linear_attn.unit_keys"  # [K], 1 / sqrt(K): the norm of a head as a
 ROPE_COS, ROPE_SIN, ROPE_COLUMNS = "rope.cos", "rope.sin", "rope.columns"
 LOCAL_COS, LOCAL_SIN = "rope.local.cos", "rope.local.sin"  # of layers with a window, where they turn otherwise
 LOGIT_CAP = "logit_cap"  # [1]
+POSITION_ROWS = "positions.rows"  # int32 [context]: which row of the table a position has
 ONE = "one"  # [1, 1, 1]
 
 QUERY_COS, QUERY_SIN = "rope.query.cos", "rope.query.sin"  # of q, where it grows with its position

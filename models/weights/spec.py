@@ -27,7 +27,7 @@ from .matrix import (
 from .merging import merged
 from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import DTYPES, is_quantized
-from .roles import SINKS, Role
+from .roles import POSITIONS, SINKS, Role
 from .vectors import FUNCTIONS, Function, Merge, in_order, merged_length, merged_vector
 
 
@@ -116,7 +116,8 @@ class VectorSpec:
 
     Of `experts` it is one for each, [E, N]; `lengths` are those of the tensors of one. `function` changes the numbers,
     then `offset` is added and `scale` multiplies. With `taps` it is [taps, N], of a tensor [N, 1, taps]; with
-    `columns` tensors are matrices, whose rows are pairs of neighbours as `turned` says; `ones` follow.
+    `columns` tensors are matrices, whose rows are pairs of neighbours as `turned` says, and so is the result with
+    `is_matrix`; `ones` follow.
     """
 
     role: Role
@@ -135,6 +136,7 @@ class VectorSpec:
     head_parts: tuple[int, ...] = ()
     pairs: bool = False
     columns: int | None = None
+    is_matrix: bool = False
     ones: int = 0
 
     @property
@@ -147,6 +149,8 @@ class VectorSpec:
         length = merged_length(self.lengths, self.merge, self.multiple) + self.ones
         if self.taps is not None:
             return (self.taps, length)
+        if self.is_matrix and self.columns is not None:
+            return (length // self.columns, self.columns)
         return (length,) if self.experts is None else (self.experts, length)
 
     @property
@@ -257,7 +261,7 @@ class RandomTensors:
         return RandomMatrix((shape[0], math.prod(shape[1:])), self._seed_of(name))
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
-        if spec.role.kind in ("norm", "factors", "least", "most"):
+        if spec.role.kind in ("norm", "factors", "least", "most") and spec.role != POSITIONS:
             return np.full(spec.shape, -spec.scale if spec.role.kind == "least" else spec.scale, np.float32)
         deviation = np.float32(1.0 if spec.role == SINKS else 0.02)  # sinks are scores
         return np.random.default_rng(self._seed_of(spec.name)).standard_normal(spec.shape, np.float32) * deviation

@@ -90,10 +90,14 @@ def test_every_family_agrees_with_transformers(tmp_path, family, change):
         del shape["head_dim"]
     if family in (
         "falcon",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neo",
         "gpt_neox",
         "gptj",
         "helium",
         "olmoe",
+        "opt",
         "stablelm",
     ):  # whose heads are as wide as hidden states in transformers
         names = FAMILIES[family].spelled

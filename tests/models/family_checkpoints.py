@@ -45,6 +45,8 @@ def _drawn(config: str, seed: int) -> Tensors:
         names = source.of(layer, expert)
         if source.transform in ("of_heads", "table"):  # of q and of k
             columns, outputs = outputs[0], sections[:2]
+        if source.transform == "matrix":
+            columns, outputs = outputs[0], (sections[0] * outputs[0],)
         if source.transform == "of_heads":
             each = zip(source.names, outputs, strict=True)
             heads = [(name, head) for name, rows in each for head in range(rows // columns)]
@@ -56,7 +58,7 @@ def _drawn(config: str, seed: int) -> Tensors:
             if taps is not None:
                 values = rng.standard_normal((rows, 1, taps)) * 0.1
             values = values[None] if source.transform == "row" else values
-            values = values.reshape(-1, columns) if source.transform == "table" else values
+            values = values.reshape(-1, columns) if source.transform in ("matrix", "table") else values
             tensors[name] = values.astype(np.float16)
 
     add(roles.EMBEDDING, None, (read.vocab_size,), read.hidden_size)
@@ -68,6 +70,8 @@ def _drawn(config: str, seed: int) -> Tensors:
                     continue
                 for expert in [None] if weight.experts is None else range(weight.experts):
                     add(weight.role, layer, weight.outputs, weight.inputs, expert, weight.taps, weight.sections)
+    if read.positions is not None:
+        add(roles.POSITIONS, None, (read.hidden_size,), None, sections=(read.positions,))
     if read.norm_weight:
         add(roles.FINAL_NORM, None, (read.hidden_size,), None)
     if read.norm_bias:

@@ -72,7 +72,7 @@ def test_of_two_names_of_a_key_the_one_of_transformers_counts(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}, "GPT2LMHeadModel.*Qwen3ForCausalLM"),
+        ({"architectures": ["BertLMHeadModel"], "model_type": "bert"}, "BertLMHeadModel.*Qwen3ForCausalLM"),
         ({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_moe"}, "Qwen3NextForCausalLM.*Qwen3 dense"),
         ({"architectures": ["Qwen3ForSequenceClassification"]}, "another architecture"),
         ({"architectures": None, "model_type": None}, "another architecture"),
@@ -175,6 +175,7 @@ NONE = {
     "moe_latent_size": 0,
     "num_ln_in_parallel_attn": 2,
 }
+LEARNED = tuple(name for name, family in FAMILIES.items() if read_config(family.tiny_config).positions is not None)
 BY_KIND = ("laguna", "mellum", "olmo3")  # of layers, their RoPE
 
 
@@ -235,10 +236,13 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         raw["mlp_bias"] = raw.get("attention_bias", False)
     if family == "exaone4" and changes.get("sliding_window", 1) is None:  # transformers divides by none
         raw["layer_types"] = ["full_attention"] * 2
-    if family == "gptj":  # which has names of its own, and no other RoPE
+    if family in ("gptj", *LEARNED):  # which have names of their own, and no other RoPE
         names = {**FAMILIES[family].spelled, "num_key_value_heads": "unread"}
-        raw = {names.get(key, key): value for key, value in raw.items() if not key.startswith("rope")}
+        raw = {names.get(key) or key: value for key, value in raw.items() if not key.startswith("rope")}
+    if family == "gptj":
         raw["rotary_dim"] = 16
+    if family == "gpt_neo":
+        raw["attention_types"] = [[["global"], raw["num_layers"]]]
     if family == "falcon":  # whose class takes no size of heads
         raw.pop("head_dim", None)
     if family == "iquestcoder":  # which refuses it
@@ -259,8 +263,11 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     names |= {"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
     names |= {"num_kv_heads": "num_key_value_heads"}
     names = {ours: FAMILIES[family].spelled.get(theirs, theirs) for ours, theirs in names.items()}
-    if family == "falcon":
-        assert (names.pop("num_kv_heads"), got.num_kv_heads) == ("", 1)
+    if family in ("falcon", *LEARNED):
+        one = family in ("falcon", "gpt_bigcode")
+        assert (names.pop("num_kv_heads"), got.num_kv_heads) == ("", 1 if one else got.num_heads)
+    if family == "opt":  # which has one epsilon
+        assert (names.pop("rms_norm_eps"), got.rms_norm_eps) == ("", 1e-5)
     if family == "olmo":  # which has one epsilon
         assert (names.pop("rms_norm_eps"), got.rms_norm_eps) == ("rms_norm_eps", 1e-5)
     for ours, theirs in names.items():
@@ -271,8 +278,10 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
             continue
         theirs = getattr(want, FAMILIES[family].spelled.get(flag, flag))
         assert value == (NONE.get(flag) if theirs is None else theirs), flag
-    assert got.head_dim == (getattr(want, "head_dim", None) or want.hidden_size // want.num_attention_heads)
-    if family in ("gptj", "nemotron_h"):  # no positions, and no window
+    unread = family in LEARNED
+    heads = want.num_attention_heads
+    assert got.head_dim == ((not unread and getattr(want, "head_dim", None)) or want.hidden_size // heads)
+    if family in ("gptj", "nemotron_h", *LEARNED):  # no positions, and no window
         return
     rope = want.rope_parameters
     if family in BY_KIND:

@@ -17,6 +17,7 @@ _FUNCTIONS: Mapping[str, Alone] = {
     "gelu_fast": "gelu_tanh",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
     "relu2": "relu2",
 }
 

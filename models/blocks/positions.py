@@ -1,0 +1,39 @@
+"""Learned positions: a table has a row for each, which is added to what the first layer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..graphs.values import Ref
+from ..model_config import ModelConfig
+from ..weights import roles
+from .part import GraphPart
+from .weights import Weight
+
+
+def position_weights(config: ModelConfig) -> Iterator[Weight]:
+    """Yields the table, if there is one."""
+    if config.positions is not None:
+        yield Weight(roles.POSITIONS, (config.hidden_size,), sections=(config.positions,))
+
+
+def lower_positions(part: GraphPart, x: Ref) -> Ref:
+    """[B, T, H] -> the same, and to each row that of its position is added."""
+    found = [_rows(part, slot, x.shape[1]) for slot in range(len(part.slots))]
+    together = found[0] if len(found) == 1 else part.builder.concat("positions.slots", found, 0)
+    return part.builder.add("positions.sum", x, part.builder.reshape("positions.shaped", together, x.shape))
+
+
+def _rows(part: GraphPart, number: int, tokens: int) -> Ref:
+    """Those of the tokens of a slot, [T, H]; of one beyond the table, which is padding, the last."""
+    builder, slot, end = part.builder, part.slots[number], f"_batch_{number}" if number else ""
+    rows = builder.weight(roles.POSITION_ROWS)
+    if slot.positions is not None:
+        flat = builder.reshape(f"positions.flat{end}", slot.positions, (tokens,))
+        which = builder.gather(f"positions.which{end}", rows, flat, 0)
+    else:
+        every = builder.integers(
+            "Add", f"positions.all{end}", slot.valid, rows
+        )  # of this position, and of those behind
+        which = builder.part(f"positions.which{end}", every, 0, 0, tokens)
+    return builder.gather(f"positions.found{end}", builder.weight(part.weight(roles.POSITIONS)), which, 0)

@@ -1,0 +1,98 @@
+"""OPT: learned positions behind two rows that are of none, norms with biases, an MLP without a gate, ReLU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key, Only
+from ..family import Family, Tensors, plain, tensors_of
+from ..model_config import ModelConfig
+from ..weights import roles
+from .shared.dense import TINY
+from .shared.layer_norm import function_of, with_biases
+from .shared.learned_positions import POSITION_KEYS, UNREAD, learned, table_of_positions
+
+_DECODER = "model.decoder"
+_LAYER = f"{_DECODER}.layers.{{layer}}"
+_ROWS_BEFORE = 2  # of the table of positions
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    bias = config.flags["enable_bias"]
+    attention = Attention(rotated=False, qkv_bias=bias, out_bias=bias)
+    return attention, Mlp(alone=function_of(config.flags), bias=bias)
+
+
+def _hidden(values: Mapping[str, Any]) -> int:
+    return int(values["hidden_size"])
+
+
+def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    width, affine = values["word_embed_proj_dim"], values["layer_norm_elementwise_affine"]
+    other = {} if width == values["hidden_size"] else {"input_size": width, "output_size": width}
+    return {**learned(values, _ROWS_BEFORE), "norm_weight": affine, "norm_bias": affine, **other}
+
+
+def _qkv(what: str) -> Tensors:
+    return Tensors("stack", tuple(f"{_LAYER}.self_attn.{part}_proj.{what}" for part in "qkv"))
+
+
+FAMILY = Family(
+    model_type="opt",
+    architecture="OPTForCausalLM",
+    title="OPT",
+    models="OPT 125M, 1.3B to 66B, Galactica",
+    has="layer norms with biases, or without weights and biases (`layer_norm_elementwise_affine`); a learned row for "
+    "each of `max_position_embeddings` positions, and no RoPE; no gate in the MLP, ReLU for SiLU "
+    "(`activation_function`); `enable_bias` on all Linears; `word_embed_proj_dim` numbers of each token in the "
+    "embedding",
+    keys=(
+        Key("hidden_size"),
+        *POSITION_KEYS,
+        Key("max_position_embeddings", absent=2048),
+        Key("hidden_act", "choice", absent="relu"),
+        Key("intermediate_size"),
+        Key("enable_bias", "flag", absent=True),
+        Key("layer_norm_elementwise_affine", "flag", absent=True),
+        Key("word_embed_proj_dim", absent=_hidden, null=_hidden),
+        Only("do_layer_norm_before", True),
+        Only("_remove_final_layer_norm", False),
+    ),
+    spelled={"rms_norm_eps": "", "intermediate_size": "ffn_dim", "hidden_act": "activation_function", **UNREAD},
+    layer=_layer,
+    tensors={
+        roles.EMBEDDING: plain(f"{_DECODER}.embed_tokens.weight"),
+        **table_of_positions(f"{_DECODER}.embed_positions.weight"),
+        roles.INPUT_PROJECTION: plain(f"{_DECODER}.project_in.weight"),
+        roles.OUTPUT_PROJECTION: plain(f"{_DECODER}.project_out.weight"),
+        roles.QKV: _qkv("weight"),
+        roles.QKV_BIAS: _qkv("bias"),
+        **with_biases(
+            {
+                roles.ATTENTION_NORM: plain(f"{_LAYER}.self_attn_layer_norm.weight"),
+                roles.MLP_NORM: plain(f"{_LAYER}.final_layer_norm.weight"),
+                roles.FINAL_NORM: plain(f"{_DECODER}.final_layer_norm.weight"),
+            }
+        ),
+        **tensors_of(
+            {
+                (roles.ATTENTION_OUT, roles.ATTENTION_OUT_BIAS): "self_attn.out_proj",
+                (roles.UP, roles.UP_BIAS): "fc1",
+                (roles.DOWN, roles.DOWN_BIAS): "fc2",
+            },
+            f"{_LAYER}.",
+        ),
+        roles.HEAD: Tensors("tied", ("lm_head.weight",)),
+    },
+    folded=_folded,
+    tiny={
+        **{key: TINY[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")},
+        "max_position_embeddings": TINY["max_position_embeddings"],
+        "ffn_dim": TINY["intermediate_size"],
+        "word_embed_proj_dim": TINY["hidden_size"],
+        "activation_function": "relu",
+        "tie_word_embeddings": True,
+    },
+)
