@@ -15,6 +15,7 @@ from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
 from tcim_lite.models.model_config import ModelConfig
 from tcim_lite.models.own_graphs import MODELS
+from tcim_lite.models.weights.roles import POSITIONS
 from tcim_lite.models.weights.spec import LinearSpec
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
@@ -156,6 +157,8 @@ def token_bytes(config: ModelConfig, quant: str) -> int:
     total = 4.0 * max((block.keys for block in blocks if isinstance(block, DeltaNet)), default=0)
     total += 4 * sum(unit_norms(config)) + element * (config.logit_cap is not None)
     for spec in weight_specs(config, profile):
+        if spec.role == POSITIONS:  # of which a row is read
+            continue
         chosen = config.experts.chosen if config.experts else 1
         if not isinstance(spec, LinearSpec):
             each = element if spec.role.kind == "factors" else 4

@@ -28,8 +28,9 @@ def _rows(part: GraphPart, number: int, tokens: int) -> Ref:
     """Those of the tokens of a slot, [T, H]; of one beyond the table, which is padding, the last."""
     builder, slot, end = part.builder, part.slots[number], f"_batch_{number}" if number else ""
     rows = builder.weight(roles.POSITION_ROWS)
-    if slot.positions is not None:
-        flat = builder.reshape(f"positions.flat{end}", slot.positions, (tokens,))
+    if slot.positions is not None or tokens == 1:
+        given = slot.valid if slot.positions is None else slot.positions
+        flat = builder.reshape(f"positions.flat{end}", given, (tokens,))
         which = builder.gather(f"positions.which{end}", rows, flat, 0)
     else:
         every = builder.integers(
