@@ -239,7 +239,10 @@ class ChatRequest(Choices, kw_only=True):
 
 
 class TranscriptionRequest(msgspec.Struct, kw_only=True):
-    """Fields of the forms of /v1/audio/transcriptions and translations, and `max_completion_tokens` of vLLM."""
+    """Fields of the forms of /v1/audio/transcriptions and translations.
+
+    `max_completion_tokens` is vLLM's, `condition_on_previous_text` an option of OpenAI's program.
+    """
 
     file: bytes
     model: str | None = None
@@ -249,6 +252,7 @@ class TranscriptionRequest(msgspec.Struct, kw_only=True):
     temperature: float | None = None
     stream: bool | None = None
     max_completion_tokens: int | None = None
+    condition_on_previous_text: bool | None = None
     timestamp_granularities: list[Literal["segment"]] | None = msgspec.field(
         default=None, name="timestamp_granularities[]"
     )

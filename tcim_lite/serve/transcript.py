@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..llm.engine import Event
-from ..llm.sounds import Task, WhisperReader
+from ..llm.sounds import Segment, Task
 from .dictation import ASR_TAG, LANGUAGES
 from .errors import ApiError
 from .protocol import TranscriptionRequest
 from .usage import UsageCount
-from .vocabulary import Vocabulary
 
 _BEFORE_TAG = "language "
 _MOST_BEFORE_TAG = 60  # characters
 _FIRST_WIDE = 0x2E80  # from here on, scripts of East Asia, which have no blanks between words
-Piece = tuple[float, float, str]  # begin and end in seconds, and what is said between them
+_DIGITS = 3  # of seconds
 
 
 class PartText:
     """What is said in one part of a sound, as it comes.
 
     Args:
+        begin: In seconds from the begin of the sound.
+        end: Likewise.
+        sound_tokens: How many tokens of its prompt are of the sound.
         names_language: The answer may begin with "language NAME" and a tag.
 
     Attributes:
         text: so far, without blanks at its ends.
+        sound_tokens: as given.
         language: that the model named, if it did.
         has_ended: nothing more comes.
     """
 
-    def __init__(self, names_language: bool):
-        self.text, self.has_ended = "", False
+    def __init__(self, begin: float, end: float, sound_tokens: int, *, names_language: bool):
+        self.text, self.has_ended, self.sound_tokens = "", False, sound_tokens
+        self._times = begin, end
         self.language: str | None = None
         self._raw, self._is_text = "", not names_language
 
@@ -41,9 +45,14 @@ class PartText:
         """Takes what the model wrote."""
         self.add(event.text, event.finish_reason is not None)
 
-    def pieces(self, seconds: float) -> list[Piece]:
-        """The text with times, in a part of so many seconds."""
-        return [(0.0, seconds, self.text)]
+    def behind(self, before: str) -> str:
+        """The text up to here, if that before this part is `before`."""
+        return before + _gap(before, self.text) + self.text
+
+    def segments(self) -> list[dict[str, Any]]:
+        """The text with times, as OpenAI writes it, without ids."""
+        begin, end = (round(time, _DIGITS) for time in self._times)
+        return [{"start": begin, "end": end, "text": " ".join(self.text.split())}]
 
     def add(self, text: str, ends: bool) -> None:
         """As `take`, of text that is the last or not."""
@@ -62,22 +71,61 @@ class PartText:
             self.text = self._raw.strip()
 
 
-class TimedText(PartText):
-    """As `PartText`, of Whisper, which writes times between words; its text is there at the end."""
+class WindowText(PartText):
+    """What Whisper said in a window.
 
-    def __init__(self, whisper: WhisperReader, vocabulary: Vocabulary):
-        super().__init__(names_language=False)
-        self._whisper, self._vocabulary, self._tokens = whisper, vocabulary, list[int]()
+    Args:
+        pieces: Of the text.
+        seconds: How long the sound is.
+        seek: The frame at which the window begins.
+        temperature: At which the text was made.
+        mean_logprob: Mean of the logarithms of its tokens' probabilities.
+        compression_ratio: Of its tokens.
+        no_speech: How probable it was that nobody speaks, if that is known.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[tuple[Segment, str]],
+        *,
+        seconds: float,
+        seek: int,
+        temperature: float,
+        mean_logprob: float,
+        compression_ratio: float,
+        no_speech: float | None,
+    ):
+        super().__init__(0.0, seconds, 1, names_language=False)
+        self._pieces, self._raw, self.has_ended = pieces, "".join(text for _, text in pieces), True
+        self.text = self._raw.strip()
+        self._figures = {
+            "temperature": temperature,
+            "avg_logprob": mean_logprob,
+            "compression_ratio": compression_ratio,
+            "no_speech_prob": no_speech,
+        }
+        self._seek = seek
 
     def take(self, event: Event) -> None:
-        self._tokens += event.token_ids
-        self.has_ended = event.finish_reason is not None
-        if self.has_ended:
-            self.text = "".join(text for _, _, text in self.pieces(math.inf)).strip()
+        """Nothing: the text is whole."""
 
-    def pieces(self, seconds: float) -> list[Piece]:
-        cut = self._whisper.pieces(self._tokens, seconds)
-        return [(begin, end, self._vocabulary.decode(tokens)) for begin, end, tokens in cut]
+    def behind(self, before: str) -> str:
+        return before + self._raw  # words have their blanks
+
+    def segments(self) -> list[dict[str, Any]]:
+        most = self._times[1]
+        return [
+            {
+                "seek": self._seek,
+                "start": round(min(segment.begin, most), _DIGITS),
+                "end": round(min(segment.end, most), _DIGITS),
+                "text": " ".join(text.split()),
+                "tokens": segment.tokens,
+                **self._figures,
+            }
+            for segment, text in self._pieces
+            if text.strip()
+        ]
 
 
 class TranscriptWriter:
@@ -87,10 +135,9 @@ class TranscriptWriter:
         request: What is asked for.
         language: Of the text, a code or a name; None where the model may name it.
         task: Which route is asked.
-        parts: Of the text.
-        times: Begin and end of each part, in seconds.
+        parts: Of the text; there may be more of them with each event.
+        seconds: How long the sound is.
         usage: Counts tokens.
-        sound_tokens: How many of the prompts are of sounds.
         may_be_cut: A text that ends because nothing more fits is no error.
     """
 
@@ -102,14 +149,13 @@ class TranscriptWriter:
         language: str | None,
         task: Task,
         parts: Sequence[PartText],
-        times: Sequence[tuple[float, float]],
+        seconds: float,
         usage: UsageCount,
-        sound_tokens: int,
         *,
         may_be_cut: bool,
     ):
         self._request, self._asked, self._task, self._parts = request, language, task, parts
-        self._times, self._usage, self._sound_tokens, self._may_be_cut = times, usage, sound_tokens, may_be_cut
+        self._seconds, self._usage, self._may_be_cut = seconds, usage, may_be_cut
         self._shown = ""  # of a stream
 
     @property
@@ -117,10 +163,10 @@ class TranscriptWriter:
         """All that was said up to the first part that is not whole, and of that what there is."""
         made = ""
         for part in self._parts:
-            made += _gap(made, part.text) + part.text
+            made = part.behind(made)
             if not part.has_ended:
                 break
-        return made
+        return made.strip()
 
     def begin(self) -> list[dict[str, Any]]:
         return []
@@ -149,18 +195,13 @@ class TranscriptWriter:
     def body(self) -> dict[str, Any]:
         if self._request.response_format != "verbose_json":
             return {"text": self.text, "usage": self._tokens()}
-        segments = [
-            {"id": index, "start": round(begin, 3), "end": round(end, 3), "text": text}
-            for index, (begin, end, text) in enumerate(self._pieces())
-        ]
-        seconds = self._times[-1][1]
         return {
             "task": self._task,
             "language": self._language(),
-            "duration": round(seconds, 3),
+            "duration": round(self._seconds, _DIGITS),
             "text": self.text,
-            "segments": segments,
-            "usage": {"type": "duration", "seconds": math.ceil(seconds)},
+            "segments": [{"id": index, **segment} for index, segment in enumerate(self._segments())],
+            "usage": {"type": "duration", "seconds": math.ceil(self._seconds)},
         }
 
     def plain(self) -> str:
@@ -168,19 +209,18 @@ class TranscriptWriter:
         form = self._request.response_format
         if form == "text":
             return self.text
-        spoken = [piece for piece in self._pieces() if piece[2]]
+        point = "," if form == "srt" else "."
+        lines = [
+            f"{_clock(spoken['start'], point)} --> {_clock(spoken['end'], point)}\n{spoken['text']}\n"
+            for spoken in self._segments()
+        ]
         if form == "srt":
-            lines = [
-                f"{i}\n{_clock(b, ',')} --> {_clock(e, ',')}\n{text}\n" for i, (b, e, text) in enumerate(spoken, 1)
-            ]
-        else:
-            lines = ["WEBVTT\n", *(f"{_clock(b, '.')} --> {_clock(e, '.')}\n{text}\n" for b, e, text in spoken)]
-        return "\n".join(lines)
+            return "\n".join(f"{number}\n{line}" for number, line in enumerate(lines, 1))
+        return "\n".join(["WEBVTT\n", *lines])
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _segments(self) -> list[dict[str, Any]]:
         """All that was said, with times in the whole sound."""
-        for part, (begin, end) in zip(self._parts, self._times, strict=True):
-            yield from ((begin + a, begin + b, " ".join(text.split())) for a, b, text in part.pieces(end - begin))
+        return [segment for part in self._parts for segment in part.segments()]
 
     def _language(self) -> str | None:
         """As OpenAI writes it, "english"; of the first part that has one."""
@@ -190,7 +230,7 @@ class TranscriptWriter:
 
     def _tokens(self) -> dict[str, Any]:
         used = self._usage.body()
-        sound = self._sound_tokens
+        sound = sum(part.sound_tokens for part in self._parts)
         return {
             "type": "tokens",
             "input_tokens": used["prompt_tokens"],

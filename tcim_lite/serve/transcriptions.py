@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ..llm.engine import SamplingParams
 from ..llm.media import MediaError, Seen
-from ..llm.sounds import SoundPrompts, Task, WhisperReader
+from ..llm.sounds import LongSound, SoundPrompts, Task, WhisperReader, read_wav
 from .answer_routes import adapter_of
 from .answers import Answers
 from .chat import prompt_text
@@ -21,9 +21,9 @@ from .protocol import TranscriptionRequest
 from .reading import read_fields
 from .service import Service
 from .streams import EventStream, JsonResponse, finish, watching
-from .temperature_fallback import TemperatureFallback
-from .transcript import PartText, TimedText, TranscriptWriter
+from .transcript import PartText, TranscriptWriter, WindowText
 from .usage import UsageCount
+from .whisper_answers import Question, WhisperAnswers
 
 _SURELY = 1000.0  # more than logits differ by
 Part = tuple[float, float, Seen]
@@ -47,55 +47,82 @@ async def _written(service: Service, http: Request, task: Task) -> Response:
         raise ApiError(400, f"{http.url.path}: {sounds}", code="unsupported_audio")
     if request.stream and form != "json":
         raise ApiError(400, "stream: a stream has the form json; leave response_format out", param="stream")
-    whisper = sounds.whisper
-    if form in ("srt", "vtt") and whisper is None:
+    params = replace(_params(service, request), adapter=adapter)
+    if sounds.whisper is None:
+        answers, writer = await _by_chats(service, sounds, request, task, params)
+    else:
+        answers, writer = await _by_whisper(service, http, sounds, sounds.whisper, request, task, params)
+    if request.stream:
+        return EventStream(answers, writer, service.options)
+    await finish(http.receive, answers, writer)
+    return JsonResponse(writer.body()) if form in ("json", "verbose_json") else PlainTextResponse(writer.plain())
+
+
+async def _by_whisper(
+    service: Service,
+    http: Request,
+    sounds: SoundPrompts,
+    whisper: WhisperReader,
+    request: TranscriptionRequest,
+    task: Task,
+    params: SamplingParams,
+) -> tuple[Answers, TranscriptWriter]:
+    """The answers of Whisper, which hears one window after the other."""
+    form, language = request.response_format, whisper_language(whisper, request, task)
+    sound = await service.in_thread(lambda: _whole(whisper, request.file))
+    if whisper.languages and language is None:
+        language = await _heard(service, http, sounds, whisper, whisper.window(sound, 0), params)
+    asked = request.condition_on_previous_text
+    question = Question(
+        language=language,
+        task=task,
+        timed=sound.is_long or form in ("verbose_json", "srt", "vtt"),
+        before=service.vocabulary.encode(request.prompt or "", special=False),
+        conditions=whisper.conditions if asked is None else asked,
+        tells_all=form == "verbose_json",
+    )
+    texts, usage = list[WindowText](), UsageCount([], 1)
+    answers = WhisperAnswers(service, sounds, whisper, sound, question, params, texts, usage)
+    await answers.begin()
+    # Whisper that repeats itself goes on until nothing more fits, and its text is as good as it gets.
+    named = "english" if task == "translate" else language
+    return answers, TranscriptWriter(request, named, task, texts, sound.seconds, usage, may_be_cut=True)
+
+
+async def _by_chats(
+    service: Service, sounds: SoundPrompts, request: TranscriptionRequest, task: Task, params: SamplingParams
+) -> tuple[Answers, TranscriptWriter]:
+    """The answers of a language model, which is asked about all parts of a sound at once."""
+    form, language = request.response_format, request.language
+    if form in ("srt", "vtt"):
         raise ApiError(
             400,
             f"response_format={form!r}: this model says no times, Whisper does; expected json, text or verbose_json, "
             "whose segments are the parts in which a long sound is heard",
             param="response_format",
         )
-    params = replace(_params(service, request), adapter=adapter)
+    if request.condition_on_previous_text:
+        raise ApiError(
+            400,
+            "condition_on_previous_text: the parts of a sound are heard apart, but by Whisper; leave it out",
+            param="condition_on_previous_text",
+        )
     parts = await service.in_thread(lambda: _parts(service, sounds, request.file))
-    language = request.language
-    if whisper is None:
-        tokens = await service.in_thread(lambda: _chats(service, sounds, request, task, parts))
-        texts = [PartText(names_language=sounds.family == "qwen3_asr" and not language) for _ in parts]
-    else:
-        timed = form in ("verbose_json", "srt", "vtt")
-        language = whisper_language(whisper, request, task)
-        if whisper.languages and language is None:
-            language = await _heard(service, http, sounds, whisper, parts[0][2], params)
-        before = service.vocabulary.encode(request.prompt or "", special=False)
-        tokens = [whisper.prompt(language, task, timed=timed, text=before)] * len(parts)
-        params = replace(params, rules=whisper.rules(timed=timed))
-        texts = [TimedText(whisper, service.vocabulary) if timed else PartText(names_language=False) for _ in parts]
+    tokens = await service.in_thread(lambda: _chats(service, sounds, request, task, parts))
+    names = sounds.family == "qwen3_asr" and not language
+    texts = [PartText(begin, end, seen.tokens, names_language=names) for begin, end, seen in parts]
     try:
         prompts = await service.in_tower_thread(
             lambda: [sounds.place(own, [seen]) for own, (_, _, seen) in zip(tokens, parts, strict=True)]
         )
     except MediaError as error:
         raise ApiError(400, f"prompt: {error}", param="prompt", code="invalid_audio") from None
-    if whisper is None or params.temperature:
-        answers = Answers(service.engines, service.metrics, service.options.timeout_s)
-    else:
-        answers = TemperatureFallback(service, whisper, prompts, params)
+    answers = Answers(service.engines, service.metrics, service.options.timeout_s)
     await answers.submit(service.executor, prompts, params, 1)
-    writer = TranscriptWriter(
-        request,
-        "english" if task == "translate" else language,
-        task,
-        texts,
-        [(begin, end) for begin, end, _ in parts],
-        UsageCount(list(map(len, prompts)), 1),
-        sum(seen.tokens for _, _, seen in parts),
-        # Whisper that repeats itself goes on until nothing more fits, and its text is as good as it gets.
-        may_be_cut=whisper is not None or params.max_tokens is not None,
-    )
-    if request.stream:
-        return EventStream(answers, writer, service.options)
-    await finish(http.receive, answers, writer)
-    return JsonResponse(writer.body()) if form in ("json", "verbose_json") else PlainTextResponse(writer.plain())
+    usage, seconds = UsageCount(list(map(len, prompts)), 1), parts[-1][1]
+    named = "english" if task == "translate" else language
+    may_be_cut = params.max_tokens is not None
+    return answers, TranscriptWriter(request, named, task, texts, seconds, usage, may_be_cut=may_be_cut)
 
 
 def _params(service: Service, request: TranscriptionRequest) -> SamplingParams:
@@ -111,6 +138,18 @@ def _params(service: Service, request: TranscriptionRequest) -> SamplingParams:
         return SamplingParams.of(service.defaults, temperature=request.temperature or 0.0, max_tokens=most)
     except (ValueError, TypeError) as error:
         raise invalid(error) from None
+
+
+def _whole(whisper: WhisperReader, file: bytes) -> LongSound:
+    """A sound.
+
+    Raises:
+        ApiError: 400: It cannot be read, or is too short.
+    """
+    try:
+        return whisper.listen(read_wav(file))
+    except MediaError as error:
+        raise ApiError(400, f"file: {error}", param="file", code="invalid_audio") from None
 
 
 def _parts(service: Service, sounds: SoundPrompts, file: bytes) -> list[Part]:

@@ -21,6 +21,12 @@ class UsageCount:
         self._chosen = [0] * (len(prompt_lengths) * n)
         self._cached = [0] * len(self._chosen)
 
+    def add_prompt(self, length: int) -> None:
+        """Counts one more prompt."""
+        self._prompt += length
+        self._chosen += [0] * self._n
+        self._cached += [0] * self._n
+
     def add(self, index: int, event: Event) -> None:
         """Counts an event; the last one of an answer has the exact figures."""
         self._chosen[index] += len(event.token_ids)

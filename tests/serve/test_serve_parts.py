@@ -9,18 +9,14 @@ import threading
 from types import SimpleNamespace
 
 import msgspec
-import numpy as np
 import pytest
 
-from tcim_lite.llm.engine import Event, Features, MixedPrompt, QueueFullError, SamplingParams, TokenLogprob
-from tcim_lite.llm.generation_defaults import GenerationDefaults
-from tcim_lite.llm.sounds.whisper import FallbackThresholds
+from tcim_lite.llm.engine import Event, SamplingParams
 from tcim_lite.serve.answers import Answers
 from tcim_lite.serve.arrivals import Arrivals
 from tcim_lite.serve.options import ServeOptions
 from tcim_lite.serve.reply_parts import ForcedCall, Parts, ReplyParts
 from tcim_lite.serve.streams import EventStream, event_lines
-from tcim_lite.serve.temperature_fallback import TemperatureFallback
 from tcim_lite.serve.tool_calls import CallPart
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -200,45 +196,3 @@ def test_events_have_no_ends_of_lines_inside() -> None:
     lines = event_lines(events).decode().splitlines()
     assert [line[:6] for line in lines] == ["data: ", "", "event:", "data: ", ""]
     assert [msgspec.json.decode(line[6:]) for line in lines if line.startswith("data")] == events
-
-
-def test_temperature_fallback_wait_for_room_in_the_queue():
-    """A text that is not believed, the question whether anybody speaks, and the text at a higher temperature."""
-
-    class Engines:
-        asked = 0
-
-        def submit(self, prompt, params, on_event):
-            self.asked += 1
-            if self.asked in (2, 4, 5):
-                raise QueueFullError("the queue is full")
-            told = () if params.logprobs is None else (TokenLogprob(token=2, logprob=-9.0, top=((2, -9.0),)),)
-            likely = -0.1 if params.temperature else -9.0
-            on_event(Event(request_id="a", token_ids=(5,), logprobs=told, finish_reason="length", sum_logprob=likely))
-            return "a"
-
-        def abort(self, request_id):
-            pass
-
-    whisper = SimpleNamespace(
-        thresholds=FallbackThresholds(compression_ratio=None, logprob=-1.0, no_speech=0.6),
-        size=10,
-        placeholder=1,
-        no_speech=2,
-    )
-    service = SimpleNamespace(
-        engines=Engines(),
-        metrics=SimpleNamespace(watch=lambda length: lambda event: None),
-        options=SimpleNamespace(timeout_s=60.0),
-        executor=None,
-        defaults=GenerationDefaults(),
-    )
-
-    async def believed() -> list[float]:
-        prompts = [MixedPrompt([1, 4], [(0, Features(np.zeros((1, 1), np.int32)))])]
-        answers = TemperatureFallback(service, whisper, prompts, SamplingParams())
-        await answers.submit(None, prompts, SamplingParams(), 1)
-        return [item[1].sum_logprob async for item in answers.events(60.0)]
-
-    assert asyncio.run(believed()) == [-0.1]
-    assert service.engines.asked == 6

@@ -192,7 +192,7 @@ def test_a_long_sound_is_heard_in_parts_in_every_form(models, servers, name):
 def test_what_stands_before_the_text_of_qwen3_asr(written, text, language):
     """However the answer is cut into events, what is shown only grows."""
     for step in (1, 4, len(written)):
-        part, shown = PartText(names_language=True), ""
+        part, shown = PartText(0.0, 1.0, 1, names_language=True), ""
         for begin in range(0, len(written), step):
             part.add(written[begin : begin + step], begin + step >= len(written))
             assert part.text.startswith(shown)

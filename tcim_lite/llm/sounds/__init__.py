@@ -5,13 +5,16 @@ from .mel import HOP, RATE, log_mel
 from .prompts import SoundPrompts
 from .wav import SoundError, read_wav, resampled
 from .whisper import Task, WhisperReader
+from .windows import LongSound, Segment
 
 __all__ = [
     "HOP",
     "RATE",
+    "LongSound",
     "MediaError",
     "MediaPrompts",
     "Seen",
+    "Segment",
     "SoundError",
     "SoundPrompts",
     "Task",

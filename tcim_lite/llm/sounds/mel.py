@@ -55,8 +55,29 @@ def log_mel(samples: NDArray[np.float32], bins: int, frames: int | None = None) 
     if frames is not None:
         sound = np.zeros(frames * HOP)
         sound[: len(samples)] = samples[: len(sound)]
-    spectra = _spectra(np.pad(sound, WINDOW // 2, mode="reflect"), WINDOW, WINDOW)[: len(sound) // HOP]
-    levels = np.log10(np.maximum(mel_filters(bins) @ (spectra**2).T, 1e-10))
+    return _scaled(_levels(np.pad(sound, WINDOW // 2, mode="reflect"), bins, len(sound) // HOP))
+
+
+def long_log_mel(samples: NDArray[np.float32], bins: int, block: int) -> NDArray[np.float32]:
+    """As `log_mel`, of all windows of a long sound; `block` of them are computed at a time, which bounds the memory."""
+    padded, frames = np.pad(samples, WINDOW // 2, mode="reflect"), len(samples) // HOP
+    levels = np.empty((bins, frames))
+    for begin in range(0, frames, block):
+        end = min(begin + block, frames)
+        piece = padded[begin * HOP : (end - 1) * HOP + WINDOW].astype(np.float64)
+        levels[:, begin:end] = _levels(piece, bins, end - begin)
+    return _scaled(levels)
+
+
+def _levels(padded: NDArray[np.float64], bins: int, count: int) -> NDArray[np.float64]:
+    """Logarithms of the power, [bins, count], of the first windows."""
+    spectra = _spectra(padded, WINDOW, WINDOW)[:count]
+    found: NDArray[np.float64] = np.log10(np.maximum(mel_filters(bins) @ (spectra**2).T, 1e-10))
+    return found
+
+
+def _scaled(levels: NDArray[np.float64]) -> NDArray[np.float32]:
+    """[1, bins, windows]: what is 80 dB below the loudest is silence."""
     found: NDArray[np.float32] = ((np.maximum(levels, levels.max() - 8) + 4) / 4).astype(np.float32)[None]
     return found
 

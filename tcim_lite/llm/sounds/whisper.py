@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..json_object import read_object
-from ..media import Configs, MediaError, Prepared
+from ..media import Configs, MediaError, Prepared, Seen
 from ..mixed_prompt import Features
 from .mel import HOP, RATE, log_mel
 from .wav import SoundError
+from .windows import FRAMES_OF_A_ROW, LongSound, Segment, cut, without_last_time
 
 Task = Literal["transcribe", "translate"]
 _MOST_BYTES = 16 << 20  # of a config
-_FRAMES_OF_A_ROW = 2
-_SECONDS = 0.02  # from one token of time to the next
 _ENGLISH_VOCABULARY = 51864  # of OpenAI's .en checkpoints; those of several languages have more
 
 
@@ -98,8 +97,13 @@ class FallbackThresholds:
 
     def repeats(self, tokens: Sequence[int], vocab_size: int) -> bool:
         """Whether a text says the same again and again."""
+        return self.compression_ratio is not None and self.ratio(tokens, vocab_size) > self.compression_ratio
+
+    @staticmethod
+    def ratio(tokens: Sequence[int], vocab_size: int) -> float:
+        """By how much the tokens of a text can be compressed."""
         data = b"".join(token.to_bytes(int(math.log2(vocab_size) / 8) + 1, "little") for token in tokens)
-        return self.compression_ratio is not None and len(data) / len(zlib.compress(data)) > self.compression_ratio
+        return len(data) / len(zlib.compress(data))
 
     def is_unlikely(self, mean: float) -> bool:
         """Whether a text has this mean of logarithms."""
@@ -115,9 +119,11 @@ class WhisperReader:
 
     Attributes:
         least: samples of the shortest sound.
-        part: samples of a part of a sound that is cut.
+        part: samples of a window.
         thresholds: those of OpenAI's program, unless generation_config.json has others.
         no_speech: the token that says that nobody speaks.
+        conditions: the text of a window follows those before it; as in OpenAI's program, unless generation_config.json
+            says otherwise.
         size: of the vocabulary.
         languages: ids by code; none for a model of English alone.
 
@@ -130,7 +136,7 @@ class WhisperReader:
 
     def __init__(self, folder: Path, configs: Configs):
         rows, self._bins = (self._count(configs, name) for name in ("max_source_positions", "num_mel_bins"))
-        self._frames, self._context = _FRAMES_OF_A_ROW * rows, self._count(configs, "max_target_positions")
+        self._frames, self._context = FRAMES_OF_A_ROW * rows, self._count(configs, "max_target_positions")
         self.part = self._frames * HOP
         self.mark = "<|startoftranscript|>"
         self.placeholder = self.stand_in = configs.id_of(self.mark)
@@ -149,11 +155,12 @@ class WhisperReader:
             logprob=self._threshold("logprob_threshold", -1.0),
             no_speech=self._threshold("no_speech_threshold", 0.6),
         )
+        self.conditions = told.get("condition_on_prev_tokens") is not False
         ends = self._listed("eos_token_id") or self._listed("eos_token_id", configs.config)
         self._end = min(ends, default=self.placeholder)
 
     def prepare(self, samples: NDArray[np.float32]) -> Prepared:
-        """Counts; runs nothing.
+        """Features of a sound of one window; runs nothing.
 
         Raises:
             SoundError: The sound is too short or too long.
@@ -162,12 +169,25 @@ class WhisperReader:
             raise SoundError(
                 f"a sound of {len(samples)} samples; expected {self.least} to {self.part}, {RATE} a second"
             )
-        return Prepared(self.mark, (1,), samples)
+        return Prepared(self.mark, (1,), log_mel(samples, self._bins, self._frames))
 
     def see(self, inputs: Any) -> list[Features]:
         """The token, and what the encoder takes."""
-        row = np.array([[self.placeholder]], np.int32)
-        return [Features(row, beside=log_mel(inputs, self._bins, self._frames))]
+        return [Features(np.array([[self.placeholder]], np.int32), beside=inputs)]
+
+    def listen(self, samples: NDArray[np.float32]) -> LongSound:
+        """A sound of any length, in windows.
+
+        Raises:
+            SoundError: The sound is too short.
+        """
+        if len(samples) < self.least:
+            raise SoundError(f"a sound of {len(samples)} samples; expected {self.least} or more, {RATE} a second")
+        return LongSound(samples, self._bins, self._frames)
+
+    def window(self, sound: LongSound, seek: int) -> Seen:
+        """What the encoder hears of a sound from frame `seek` on."""
+        return Seen(Prepared(self.mark, (1,), sound.window(seek)))
 
     def before(self, number: int) -> str:
         """Nothing."""
@@ -198,19 +218,17 @@ class WhisperReader:
             timed=timed,
         )
 
-    def pieces(self, tokens: Sequence[int], seconds: float) -> list[tuple[float, float, list[int]]]:
-        """Text with times, cut at them: begin, end and tokens of each piece of a sound of so many seconds."""
-        found, begin, words = [], 0.0, list[int]()
-        for token in [*tokens, None]:
-            if token is not None and token <= self._untimed:
-                words.append(token)
-                continue
-            time = math.inf if token is None else (token - self._untimed - 1) * _SECONDS
-            time = max(begin, min(time, seconds))
-            if words:
-                found.append((begin, time, words))
-            begin, words = time, []
-        return found
+    def cut(self, tokens: Sequence[int], sound: LongSound, seek: int) -> tuple[list[Segment], int]:
+        """As `windows.cut`, of the text of the window that begins at frame `seek`."""
+        return cut(tokens, self._untimed + 1, seek, sound.frames_from(seek))
+
+    def remembered(self, segments: Sequence[Segment]) -> list[int]:
+        """The tokens of a text that the next window is told of."""
+        return [token for segment in segments for token in without_last_time(segment, self._untimed + 1)]
+
+    def words(self, tokens: Sequence[int]) -> list[int]:
+        """Those that are no times."""
+        return [token for token in tokens if token <= self._untimed]
 
     def _threshold(self, name: str, absent: float) -> float | None:
         value = self._told.get(name, absent)
