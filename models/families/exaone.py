@@ -49,6 +49,7 @@ FAMILY = Family(
     gguf=Gguf(
         arch="exaone",
         layers="transformer.h",
+        also=("attention.layer_norm_epsilon",),
         names={
             "token_embd": "transformer.wte",
             "output_norm": "transformer.ln_f",

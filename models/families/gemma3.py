@@ -11,7 +11,7 @@ from ..common.config_rules import read_local_rope
 from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared.gemma import KEYS, TENSORS, TINY, folded, of_gguf, window_by_pattern, with_norms_less_one
-from .shared.gguf import GGUF_NORMS_AROUND
+from .shared.gguf import GGUF_NORMS_AROUND, LOCAL_THETA
 
 _LAYERS_OF_27B = 62
 
@@ -29,7 +29,7 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
 
 
 def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**of_gguf(get, config, _LAYERS_OF_27B), "rope_local_base_freq": get("rope.freq_base_swa") or 10000.0}
+    return {**of_gguf(get, config, _LAYERS_OF_27B), "rope_local_base_freq": get(LOCAL_THETA) or 10000.0}
 
 
 FAMILY = Family(
@@ -49,7 +49,7 @@ FAMILY = Family(
         arch="gemma3",
         windowed=True,
         names=GGUF_NORMS_AROUND,
-        also=("final_logit_softcapping", "rope.freq_base_swa"),
+        also=("final_logit_softcapping", LOCAL_THETA),
         derived=_of_gguf,
     ),
     folded=folded,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..common.config_rules import Rope, Windows, read_local_rope, sliding_layers, windows_in
 from ..family import Gguf
 from . import olmo2
-from .shared.gguf import GGUF_NORMS, PATTERN, windows_by_layer
+from .shared.gguf import GGUF_NORMS, LOCAL_THETA, PATTERN, windows_by_layer
 
 _THETA = 500000.0
 
@@ -25,6 +25,10 @@ def _local_rope(raw: Mapping[str, Any], head_dim: int) -> Rope:
     return read_local_rope({"rope_local_base_freq": raw.get("rope_theta", _THETA), **raw}, head_dim)
 
 
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    return {**windows_by_layer(get, config), "rope_local_base_freq": get(LOCAL_THETA) or config["rope_theta"]}
+
+
 FAMILY = replace(
     olmo2.FAMILY,
     model_type="olmo3",
@@ -35,6 +39,6 @@ FAMILY = replace(
     window=_windows,
     rope_theta=_THETA,
     local_rope=_local_rope,
-    gguf=Gguf(arch="olmo2", windowed=True, names=GGUF_NORMS, also=(PATTERN,), derived=windows_by_layer),
+    gguf=Gguf(arch="olmo2", windowed=True, names=GGUF_NORMS, also=(PATTERN, LOCAL_THETA), derived=_of_gguf),
     tiny={**olmo2.FAMILY.tiny, "sliding_window": 10, "layer_types": ["sliding_attention", "full_attention"]},
 )

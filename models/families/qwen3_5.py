@@ -15,6 +15,7 @@ from ..model_config import ModelConfig
 from ..towers.qwen3 import QWEN3_5
 from ..weights import roles
 from .shared.dense import KEYS, TENSORS
+from .shared.gguf import RECURRENT, linear_by_layer
 from .shared.state_space import with_states
 from .shared.vision_language import CONTRACT, TINY
 
@@ -101,7 +102,7 @@ def value_sizes(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping
             f"ssm.inner_size={inner!r:.40}, ssm.time_step_rank={heads!r:.40} and ssm.group_count={keys!r:.40} must be "
             "positive, each a multiple of the next"
         )
-    return {"linear_value_head_dim": inner // heads, "attention_bias": False}
+    return {"linear_value_head_dim": inner // heads, "attention_bias": False, **linear_by_layer(get, config)}
 
 
 FAMILY = Family(
@@ -147,7 +148,14 @@ FAMILY = Family(
         roles.DELTA_OUT: plain(f"{_NET}.out_proj.weight"),
     },
     contract=with_states(CONTRACT),
-    gguf=Gguf(arch="qwen35", tiled_values=True, names=GGUF_NAMES, keys=GGUF_KEYS, derived=value_sizes),
+    gguf=Gguf(
+        arch="qwen35",
+        tiled_values=True,
+        names=GGUF_NAMES,
+        keys=GGUF_KEYS,
+        also=(RECURRENT,),
+        derived=value_sizes,
+    ),
     axes=_axes,
     nested="text_config",
     vision=QWEN3_5,

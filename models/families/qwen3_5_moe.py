@@ -12,7 +12,7 @@ from ..family import Gguf, gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import qwen3_5
-from .shared.gguf import shared_expert
+from .shared.gguf import RECURRENT, shared_expert
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_expert"
@@ -60,6 +60,7 @@ FAMILY = replace(
             **shared_expert("mlp.shared_expert"),
         },
         keys={**qwen3_5.GGUF_KEYS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
+        also=(RECURRENT,),
         derived=qwen3_5.value_sizes,
     ),
     packed_experts="rows",

@@ -129,7 +129,8 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         "rope.dimension_count": config.get("rotary_dim") or int(head_dim * config.get("partial_rotary_factor", 1)),
         "vocab_size": config["vocab_size"],
     }
-    keys["attention.layer_norm_epsilon" if centred else "attention.layer_norm_rms_epsilon"] = float(
+    centred_name = centred or arch == "exaone"  # ExaoneModel of the converter, whose config says layer_norm_epsilon
+    keys["attention.layer_norm_epsilon" if centred_name else "attention.layer_norm_rms_epsilon"] = float(
         centred or config["rms_norm_eps"]
     )
     if arch in ("command-r", "cohere2"):
@@ -149,6 +150,7 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         keys["expert_shared_count"] = config["n_shared_experts"]
         keys |= {"expert_weights_scale": config["routed_scaling_factor"]}
         keys |= {"leading_dense_block_count": config["first_k_dense_replace"]}
+        keys |= {"expert_group_count": config.get("n_group", 1), "expert_group_used_count": config.get("topk_group", 1)}
     if arch == "bailingmoe2":
         keys |= {"expert_shared_count": 1, "expert_weights_scale": config["routed_scaling_factor"]}
         keys |= {"expert_group_count": config["n_group"], "expert_group_used_count": config["topk_group"]}
@@ -170,6 +172,7 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
             "ssm.time_step_rank": config["linear_num_value_heads"],
             "ssm.inner_size": config["linear_num_value_heads"] * config["linear_value_head_dim"],
             "full_attention_interval": 4,
+            "attention.recurrent_layers": [layer % 4 != 3 for layer in range(config["num_hidden_layers"])],
             "rope.dimension_count": int(head_dim * rope["partial_rotary_factor"]),
         }
     if arch in ("qwen2moe", "qwen35moe"):
@@ -181,6 +184,8 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     if "layer_types" in config and arch in ("exaone4", "olmo2"):
         flags = [kind == "sliding_attention" for kind in config["layer_types"]]
         keys["attention.sliding_window_pattern"] = flags
+        if arch == "olmo2":  # of OLMo 3, whose two kinds of layers have a RoPE each in transformers
+            keys["rope.freq_base_swa"] = float(rope["rope_theta"])
     if "llama_4_scaling_beta" in rope:
         keys["attention.temperature_scale"] = rope["llama_4_scaling_beta"]
         keys["rope.scaling.yarn_log_multiplier"] = rope["mscale_all_dim"]

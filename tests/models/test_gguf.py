@@ -212,6 +212,34 @@ def test_config_says_what_the_file_says(tmp_path: Path) -> None:
     assert linear["rope_scaling"] == {"rope_type": "linear", "factor": 3.0}
 
 
+def test_early_files_of_exaone_have_the_epsilon_of_norms_that_do_not_centre(tmp_path: Path) -> None:
+    config = family_config("exaone")
+    keys = {"general.architecture": "exaone", **metadata_of(config, "exaone")}
+    keys["exaone.attention.layer_norm_rms_epsilon"] = keys.pop("exaone.attention.layer_norm_epsilon")
+    path = write_gguf(tmp_path / "m.gguf", keys, gguf_tensors(config, family_tensors(config), "exaone"))
+    assert GgufCheckpoint(path).config["rms_norm_eps"] == config["layer_norm_epsilon"]
+
+
+def test_files_of_qwen3_5_say_which_layers_have_linear_attention(tmp_path: Path) -> None:
+    """Those of newer converters: `attention.recurrent_layers`, with layers that predict further tokens at the end."""
+    flags = [False, True, True, False, False]
+    keys = {"qwen35.attention.recurrent_layers": flags, "qwen35.block_count": 5, "qwen35.nextn_predict_layers": 1}
+    config = GgufCheckpoint(make_gguf(tmp_path / "m.gguf", "qwen3_5", **keys)).config
+    assert config["layer_types"] == ["full_attention", "linear_attention", "linear_attention", "full_attention"]
+    short = make_gguf(tmp_path / "short.gguf", "qwen3_5", **{**keys, "qwen35.attention.recurrent_layers": flags[:3]})
+    with pytest.raises(CompileError, match=r"attention\.recurrent_layers is .* expected one flag for each of 4 layers"):
+        GgufCheckpoint(short).config  # noqa: B018
+
+
+def test_experts_in_one_group_are_in_none(tmp_path: Path) -> None:
+    """`expert_group_count` of newer converters, of a family without groups."""
+    want = GgufCheckpoint(make_gguf(tmp_path / "m.gguf", "minimax_m2")).config
+    keys = {"minimax-m2.expert_group_count": 1, "minimax-m2.expert_group_used_count": 1}
+    assert GgufCheckpoint(make_gguf(tmp_path / "one.gguf", "minimax_m2", **keys)).config == want
+    with pytest.raises(CheckpointError, match=r"minimax-m2\.expert_group_count=4 is not supported"):
+        GgufCheckpoint(make_gguf(tmp_path / "four.gguf", "minimax_m2", **{"minimax-m2.expert_group_count": 4})).config  # noqa: B018
+
+
 def test_early_gemma2_files_have_the_window_and_the_caps_of_llama_cpp(tmp_path: Path) -> None:
     config = family_config("gemma2", query_pre_attn_scalar=64)
     keys = metadata_of({**config, "attn_logit_softcapping": 1.0, "final_logit_softcapping": 1.0}, "gemma2")

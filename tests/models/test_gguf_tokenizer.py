@@ -118,6 +118,41 @@ def test_words_of_other_families(tmp_path: Path, family: str, pre: str, words: l
     assert got == words
 
 
+@pytest.mark.parametrize(
+    ("pre", "words"),
+    [
+        ("afmoe", "It|'ll| say| |12|345|!!\n|\u6211|x| Ab\u0301C"),
+        ("bailingmoe2", "It|'ll| say| |1|2|3|4|5|!!\n|\u6211x| Ab|\u0301C"),
+        ("deepseek-coder", "It|'|ll| say| |1|2|3|4|5|!!|\n|\u6211|x| Ab|\u0301|C"),
+        ("deepseek-v3", "It|'ll| say| |123|45|!!\n|\u6211|x| Ab\u0301C"),
+        ("default", "It|'|ll| say| |123|45|!!|\n|\u6211x| Ab|\u0301|C"),
+        ("exaone-moe", "It|'ll| say| |1|2|3|4|5|!!\n|\u6211x Ab\u0301C"),
+        ("jais-2", "It|'ll| say| |123|45|!!\n|\u6211x| Ab|\u0301C"),
+        ("kimi-k2", "It'll| say| |123|45|!!\n|\u6211|x| Ab\u0301|C"),
+        ("laguna", "It|'ll| say| |1|2|3|4|5|!!|\n|\u6211x| Ab|\u0301C"),
+        ("lfm2", "It|'ll| say| |123|45|!!\n|\u6211x| Ab|\u0301C"),
+        ("minicpm5", "It|'ll| say| |123|45|!!\n|\u6211x| Ab|\u0301C"),
+        ("olmo", "It|'ll| say| 12345|!!|\n|\u6211x| Ab|\u0301|C"),
+        ("qwen35", "It|'ll| say| |1|2|3|4|5|!!\n|\u6211x| Ab\u0301C"),
+        ("starcoder", "It|'ll| say| |1|2|3|4|5|!!|\n|\u6211x| Ab|\u0301|C"),
+        ("tiny_aya", "It'll| say| |12|345|!!\n|\u6211x| Ab\u0301|C"),
+        ("youtu", "It'll| say| |1|2|3|4|5|!!\n|\u6211|x| Ab\u0301|C"),
+    ],
+)
+def test_words_by_the_kinds_that_the_converter_names(tmp_path: Path, pre: str, words: str) -> None:
+    package = package_of(tmp_path, "qwen3", demo_tokenizer(pre=pre))
+    splitter = load_tokenizer(package.tokenizer_folder).backend_tokenizer.pre_tokenizer
+    text = "It'll say 12345!!\n\u6211x Ab\u0301C"
+    got = [text[begin:end] for _, (begin, end) in splitter.pre_tokenize_str(text)]
+    assert "|".join(got) == words
+
+
+def test_a_word_of_glm_that_is_a_token_is_not_merged(tmp_path: Path) -> None:
+    package = package_of(tmp_path, "glm4", demo_tokenizer(pre="glm4"))
+    tokenizer = json.loads((package.tokenizer_folder / "tokenizer.json").read_text())
+    assert tokenizer["model"]["ignore_merges"] is True
+
+
 PIECES = [
     "\u2581",
     "a",

@@ -91,7 +91,7 @@ def config_json(
         "head_dim": head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": keys.need("context_length"),
-        "rms_norm_eps": None if CENTRED in family.gguf.keys else keys.need("attention.layer_norm_rms_epsilon"),
+        "rms_norm_eps": _epsilon(keys, family),
         "tie_word_embeddings": "output.weight" not in tensors,
         "rope_theta": keys.get("rope.freq_base", 10000.0),
         "partial_rotary_factor": _quotient(rotary_dim, head_dim),
@@ -118,6 +118,15 @@ def config_json(
         raise CheckpointError(f"{where}: {family.gguf.arch}.attention.sliding_window is not supported here")
     own = {theirs: config[name] for name, theirs in family.spelled.items() if name in config}
     return {**own, **config}
+
+
+def _epsilon(keys: Keys, family: Family) -> Any:
+    """That of norms that do not centre rows; the converter writes EXAONE's under the name of those that do."""
+    assert family.gguf is not None
+    if CENTRED in family.gguf.keys:
+        return None
+    usual = "attention.layer_norm_rms_epsilon"
+    return keys.need(CENTRED if CENTRED in family.gguf.also and keys.get(usual) is None else usual)
 
 
 def _kv_heads(keys: Keys, family: Family, heads: int) -> Any:

@@ -34,6 +34,7 @@ _KNOWN = {
     # of our families, transformers not at all.
     "rope.scaling.yarn_attn_factor",
 }
+_GROUPS = {"expert_group_count", "expert_group_used_count"}  # one group is none
 _OF_EXPERTS = {"expert_count", "expert_used_count", "expert_feed_forward_length"}
 SECTIONS = "rope.dimension_sections"  # how many frequencies each of three positions turns, and a zero
 CENTRED = "attention.layer_norm_epsilon"  # of families whose norms centre rows, in place of layer_norm_rms_epsilon
@@ -59,6 +60,8 @@ class Keys:
             if key == "attention.causal" and not several and value:
                 continue  # as all are
             changes = key == "attention.causal" or (value.any() if several else value)
+            if key in _GROUPS and not several and value == 1:
+                continue
             if key.startswith(_ARITHMETIC) and key not in known and changes:
                 raise CheckpointError(
                     f"{where}: {arch}.{key}={value!r:.60} is not supported; known are {', '.join(sorted(known))}"

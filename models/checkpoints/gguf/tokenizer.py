@@ -5,72 +5,16 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...common.errors import CheckpointError, CompileWarning
+from .splits import SPLITS, Split
 
 # Kinds of tokens.
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
 _SPACE = "\u2581"  # of SentencePiece
 # Phi-3's other special tokens take the spaces behind them with them; llama.cpp knows it by the name of the model.
 _PHI3_KEEPS_SPACES = ("<unk>", "<s>", "<|endoftext|>")
-
-_QWEN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_FIRST, _UPPER, _LOWER = r"[^\r\n\p{L}\p{N}]?", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-
-
-def _cased(ending: str, digits: str) -> str:
-    """Words in which a capital behind a small letter begins another."""
-    words = f"{_FIRST}{_UPPER}*{_LOWER}+{ending}|{_FIRST}{_UPPER}+{_LOWER}*{ending}"
-    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
-
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """How a byte-level BPE cuts text into words before its merges.
-
-    Attributes:
-        regex: Of the words; None for GPT-2's, which the tokenizers package has built in.
-        digits: Each digit is a word.
-        nfc: Text is normalised first.
-        whole_words: A word that is a token is not merged.
-        bos: Texts begin with the first token unless the file says otherwise.
-    """
-
-    regex: str | None
-    digits: bool = False
-    nfc: bool = False
-    whole_words: bool = False
-    bos: bool = False
-
-
-_TEKKEN = _cased("", r"\p{N}")
-_GPT_4O = _cased("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")  # tiktoken's o200k_base
-_GPT_4 = _QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|")  # tiktoken's cl100k_base
-_LLAMA3 = _Split(_GPT_4, whole_words=True, bos=True)
-# By `tokenizer.ggml.pre`, of the models that are compiled here. Files of early 2024 do not say it.
-_SPLITS = {
-    "chatglm-bpe": _Split(_GPT_4),
-    "dbrx": _Split(_GPT_4),  # Phi-4, OLMo 2
-    "exaone4": _Split(None),
-    "glm4": _Split(_GPT_4),
-    "gpt-2": _Split(None),
-    "gpt-4o": _Split(_GPT_4O, whole_words=True),  # gpt-oss
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "minimax-m2": _Split(_GPT_4O),
-    "qwen2": _Split(_QWEN, nfc=True),
-    "deepseek-r1-qwen": _Split(_QWEN),
-    "refact": _Split(None, digits=True),  # Granite
-    "seed-coder": _Split(_QWEN.replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")),  # Seed-OSS
-    "smaug-bpe": _Split(_GPT_4, whole_words=True),  # SmolLM3
-    "tekken": _Split(_TEKKEN, whole_words=True, bos=True),
-}
-
 
 def tokenizer_files(metadata: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, bytes]:
     """Returns config.json, and the files of the tokenizer where it is of a kind that has them here.
@@ -132,14 +76,14 @@ def _tokenizer(
             f"{where} has {len(tokens)} tokens with {len(kinds)} types and an embedding of {vocab_size} rows"
         )
     model, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
-    if model == "gpt2" and pre in _SPLITS:
-        parts = _byte_level(metadata, tokens, _SPLITS[pre], where)
+    if model == "gpt2" and pre in SPLITS:
+        parts = _byte_level(metadata, tokens, SPLITS[pre], where)
     elif model == "llama":
         parts = _sentence_piece(metadata, tokens, kinds, where)
     else:
         warnings.warn(
             f"{where}: its tokenizer {model!r} with the split {pre!r} is not known here, so the package has none; "
-            f"known are llama, and gpt2 with {', '.join(_SPLITS)}. Put the tokenizer.json of the original model into "
+            f"known are llama, and gpt2 with {', '.join(SPLITS)}. Put the tokenizer.json of the original model into "
             "the package's folders",
             CompileWarning,
             stacklevel=4,
@@ -162,25 +106,16 @@ def _tokenizer(
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, **parts}
 
 
-def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], split: _Split, where: str) -> dict[str, Any]:
+def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], split: Split, where: str) -> dict[str, Any]:
     """BPE over bytes, as GPT-2 has it."""
     vocab = _vocab(tokens)
     merges = [merge.split(" ", 1) for merge in metadata.get("tokenizer.ggml.merges", [])]
     for merge in merges:
         if len(merge) != 2 or not {*merge, "".join(merge)} <= vocab.keys():
             raise CheckpointError(f"{where}: the merge {' '.join(merge)!r:.80} is not of two tokens to a third")
-    byte_level = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": False,
-        "use_regex": split.regex is None,
-    }
-    steps: list[dict[str, Any]] = [{"type": "Digits", "individual_digits": True}] if split.digits else []
-    if split.regex is not None:
-        steps.append({"type": "Split", "pattern": {"Regex": split.regex}, "behavior": "Isolated", "invert": False})
     return {
         "normalizer": {"type": "NFC"} if split.nfc else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, byte_level]} if steps else byte_level,
+        "pre_tokenizer": split.pre_tokenizer(),
         "post_processor": _around(metadata, tokens, {"bos": split.bos, "eos": False}),
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": _bpe(vocab, merges, ignore_merges=split.whole_words),

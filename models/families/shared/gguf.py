@@ -11,6 +11,7 @@ from ...common.errors import CompileError
 GGUF_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 GGUF_NORMS_AROUND = {**GGUF_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
 PATTERN = "attention.sliding_window_pattern"
+LOCAL_THETA = "rope.freq_base_swa"  # of layers with a window
 _SIGMOID = 2
 
 
@@ -31,6 +32,7 @@ def windows_by_layer(get: Callable[[str], Any], config: Mapping[str, Any]) -> di
 
 
 SIGMOID_KEYS = ("expert_gating_func", "expert_weights_norm")
+RECURRENT = "attention.recurrent_layers"
 
 
 def by_sigmoids(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,6 +40,16 @@ def by_sigmoids(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[st
     if (function := get("expert_gating_func")) not in (None, _SIGMOID):
         raise CompileError(f"expert_gating_func={function!r} is not supported, expected {_SIGMOID}, a sigmoid")
     return {"norm_topk_prob": bool(get("expert_weights_norm"))}
+
+
+def linear_by_layer(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads which layers have linear attention, where the file says it; layers that predict further tokens follow."""
+    flags, layers = get(RECURRENT), config["num_hidden_layers"]
+    if flags is None:
+        return {}
+    if not isinstance(flags, list) or len(flags) < layers:
+        raise CompileError(f"{RECURRENT} is {flags!r:.80}, expected one flag for each of {layers} layers")
+    return {"layer_types": ["linear_attention" if linear else "full_attention" for linear in flags[:layers]]}
 
 
 def not_normalised(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
