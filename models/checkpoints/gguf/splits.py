@@ -80,9 +80,7 @@ _SPACES = "|".join(rf"\s{{{count}}}(?!\S)" for count in (512, 256, 128, 64, 32, 
 SPLITS: Mapping[str, Split] = {
     "afmoe": Split((_BY_THREE, _ASIAN, _PUNCTUATED)),
     "bailingmoe2": Split(
-        (
-            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
-        )
+        (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",)
     ),
     "chatglm-bpe": Split((_GPT_4,)),
     "cohere2moe": Split((_BY_THREE, _GPT_4O)),

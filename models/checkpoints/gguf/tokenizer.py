@@ -16,6 +16,7 @@ _SPACE = "\u2581"  # of SentencePiece
 # Phi-3's other special tokens take the spaces behind them with them; llama.cpp knows it by the name of the model.
 _PHI3_KEEPS_SPACES = ("<unk>", "<s>", "<|endoftext|>")
 
+
 def tokenizer_files(metadata: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, bytes]:
     """Returns config.json, and the files of the tokenizer where it is of a kind that has them here.
 
