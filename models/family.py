@@ -94,9 +94,14 @@ class Gguf:
         head_by_head: A checkpoint has the rows of q, k and v in turns of a head, in one tensor, the file one behind the
             other.
         tiled_values: Heads of values of linear attention lie in another order (`checkpoints/gguf/heads.py`).
+        latent: Its attention is latent: what turns of a head is all that `config.json` says of its size.
+        fits: Whether a file of an architecture that several families have is of this one, given what returns the value
+            of a key.
         windowed: The family has sliding windows. Of those with one architecture, one has experts, and of the others
             this is the one with windows.
         layers: What names of a layer's tensors begin with in a Hugging Face checkpoint.
+        joined: Tensors that the file has in several: name in a Hugging Face checkpoint -> names in the file
+            (`checkpoints/gguf/joined.py`).
         names: Tensors that are not named as in other families, or that others have not: name in the file
             -> name in a Hugging Face checkpoint. A name without `.weight` or `.bias` stands for both; one with
             `{expert}` is a tensor of all experts, or a norm of all heads.
@@ -111,8 +116,11 @@ class Gguf:
     interleaved: bool = False
     head_by_head: bool = False
     tiled_values: bool = False
+    latent: bool = False
+    fits: Callable[[Callable[[str], Any]], bool] = lambda get: True
     windowed: bool = False
     layers: str = "model.layers"
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()

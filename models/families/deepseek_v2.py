@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..blocks import Block, Mlp, Moe
 from ..common.config_keys import Key, Only
 from ..common.errors import CompileError
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import Experts, ModelConfig
+from .deepseek_v3 import fits as v3_fits
 from .shared import latent
-from .shared.deepseek_experts import EXPERT_TENSORS, EXPERT_TINY, experts_of, groups_of
+from .shared.deepseek_experts import (
+    EXPERT_TENSORS,
+    EXPERT_TINY,
+    GGUF_KEYS,
+    GROUPS,
+    experts_of,
+    groups_of,
+    groups_of_gguf,
+)
+from .shared.gguf import shared_expert
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -29,6 +39,12 @@ def _experts(values: Mapping[str, Any]) -> Experts:
     if method not in ("greedy", "group_limited_greedy"):
         raise CompileError(f"topk_method={method!r} is not supported, expected greedy or group_limited_greedy")
     return experts_of({**values, "n_group": 1, "topk_group": 1} if method == "greedy" else values)
+
+
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    groups = groups_of_gguf(get)
+    method = "greedy" if groups["n_group"] == 1 else "group_limited_greedy"
+    return {**latent.of_gguf(get, config), **groups, "topk_method": method, "norm_topk_prob": False}
 
 
 FAMILY = Family(
@@ -60,6 +76,16 @@ FAMILY = Family(
     layer=_layer,
     tensors={**latent.TENSORS, **EXPERT_TENSORS},
     contract=latent.CONTRACT,
+    gguf=Gguf(
+        arch="deepseek2",
+        latent=True,
+        fits=lambda get: not v3_fits(get),
+        joined=latent.GGUF_JOINED,
+        names={**latent.GGUF_NAMES, **shared_expert("mlp.shared_experts")},
+        keys=GGUF_KEYS,
+        also=(*latent.GGUF_ALSO, *GROUPS, "expert_gating_func"),
+        derived=_of_gguf,
+    ),
     experts=_experts,
     folded=latent.sizes,
     other_values=True,

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from ..blocks import Block
 from ..common.config_keys import Key
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared import latent
-from .shared.deepseek_experts import EXPERT_TENSORS, EXPERT_TINY, expert_keys, experts_of, mlp_or_experts
+from .shared.deepseek_experts import (
+    EXPERT_TENSORS,
+    EXPERT_TINY,
+    GGUF_KEYS,
+    GROUPS,
+    expert_keys,
+    experts_of,
+    groups_of_gguf,
+    mlp_or_experts,
+)
+from .shared.gguf import SIGMOID, SIGMOID_KEYS, by_sigmoids, shared_expert
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     flags = config.flags
     attention = latent.attention(config, in_pairs=flags["rope_interleave"])
     return attention, mlp_or_experts(config, layer < flags["first_k_dense_replace"])
+
+
+def fits(get: Callable[[str], Any]) -> bool:
+    """Experts by sigmoids. Files that do not say it have shares of a sum of 1, which DeepSeek-V2 has not."""
+    function = get("expert_gating_func")
+    return bool(get("expert_weights_norm")) if function is None else function == SIGMOID
+
+
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**latent.of_gguf(get, config), **by_sigmoids(get, config), **groups_of_gguf(get)}
 
 
 FAMILY = Family(
@@ -36,6 +59,20 @@ FAMILY = Family(
     layer=_layer,
     tensors={**latent.TENSORS, **EXPERT_TENSORS},
     contract=latent.CONTRACT,
+    gguf=Gguf(
+        arch="deepseek2",
+        latent=True,
+        fits=fits,
+        joined=latent.GGUF_JOINED,
+        names={
+            **latent.GGUF_NAMES,
+            "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
+            **shared_expert("mlp.shared_experts"),
+        },
+        keys=GGUF_KEYS,
+        also=(*latent.GGUF_ALSO, *SIGMOID_KEYS, *GROUPS),
+        derived=_of_gguf,
+    ),
     experts=experts_of,
     folded=latent.sizes,
     other_values=True,

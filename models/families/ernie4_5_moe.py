@@ -8,11 +8,12 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key, Only
-from ..family import Tensors
+from ..family import Gguf, Tensors
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import ernie4_5, glm4_moe
 from .shared.dense import hidden_per_head
+from .shared.gguf import shared_expert
 
 _MLP = "model.layers.{layer}.mlp"
 _DENSE = ernie4_5.FAMILY
@@ -69,6 +70,19 @@ FAMILY = replace(
         **{role: glm4_moe.FAMILY.tensors[role] for role in _OF_EXPERTS},
         roles.ROUTER_CHOICE: Tensors("row", (f"{_MLP}.moe_statics.e_score_correction_bias",)),
     },
+    gguf=Gguf(
+        arch="ernie4_5-moe",
+        names={
+            "exp_probs_b.bias": "mlp.moe_statics.e_score_correction_bias",
+            **shared_expert("mlp.shared_experts"),
+        },
+        keys={
+            "interleave_moe_layer_step": "moe_layer_interval",
+            "leading_dense_block_count": "moe_layer_start_index",
+            "expert_shared_count": "moe_num_shared_experts",
+        },
+        also=("expert_shared_feed_forward_length",),  # which is no size of any tensor
+    ),
     experts=_experts,
     tiny={
         **_DENSE.tiny,

@@ -71,17 +71,28 @@ def _inner(values: Mapping[str, Any]) -> int:
     return int(values["intermediate_size"])
 
 
-_HEADS_BY_LAYER = "attention.head_count_kv"
+HEADS_BY_LAYER = "attention.head_count_kv"
 
 
-def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+def of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
     """A file has the intermediate size as it is, and no heads of keys in layers that have a convolution."""
     own = {"norm_eps": config["rms_norm_eps"], "block_auto_adjust_ff_dim": False}
-    if isinstance(heads := get(_HEADS_BY_LAYER), list):
+    if isinstance(heads := get(HEADS_BY_LAYER), list):
         own["layer_types"] = ["full_attention" if count else "conv" for count in heads]
     return own
 
 
+GGUF_NAMES = {
+    "token_embd_norm": "model.embedding_norm",
+    "attn_norm": "operator_norm",
+    "attn_q_norm": "self_attn.q_layernorm",
+    "attn_k_norm": "self_attn.k_layernorm",
+    "attn_output": "self_attn.out_proj",
+    "shortconv.in_proj": "conv.in_proj",
+    "shortconv.conv": "conv.conv",
+    "shortconv.out_proj": "conv.out_proj",
+    "ffn_norm": "ffn_norm",
+}
 SHARED_KEYS = (
     *KEYS,
     Key("num_key_value_heads", absent=8),
@@ -138,22 +149,14 @@ FAMILY = Family(
     gguf=Gguf(
         arch="lfm2",
         names={
-            "token_embd_norm": "model.embedding_norm",
-            "attn_norm": "operator_norm",
-            "attn_q_norm": "self_attn.q_layernorm",
-            "attn_k_norm": "self_attn.k_layernorm",
-            "attn_output": "self_attn.out_proj",
-            "shortconv.in_proj": "conv.in_proj",
-            "shortconv.conv": "conv.conv",
-            "shortconv.out_proj": "conv.out_proj",
-            "ffn_norm": "ffn_norm",
+            **GGUF_NAMES,
             "ffn_gate": "feed_forward.w1",
             "ffn_up": "feed_forward.w3",
             "ffn_down": "feed_forward.w2",
         },
         keys={"shortconv.l_cache": "conv_L_cache"},
-        also=(_HEADS_BY_LAYER,),
-        derived=_of_gguf,
+        also=(HEADS_BY_LAYER,),
+        derived=of_gguf,
     ),
     rope_theta=1000000.0,
     tiny={

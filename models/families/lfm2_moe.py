@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..blocks import Block, Mlp, Moe
 from ..common.config_keys import Key
-from ..family import Tensors, plain
+from ..family import Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import lfm2
+from .shared.gguf import SIGMOID_KEYS, by_sigmoids
 
 _MLP = "model.layers.{layer}.feed_forward"
 _EXPERT = f"{_MLP}.experts.{{expert}}"
@@ -35,12 +36,33 @@ def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return lfm2.epsilon(values)
 
 
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    by_sigmoids(get, config)  # which also says whether shares are divided by their sum, as these are in any case
+    return lfm2.of_gguf(get, config)
+
+
 FAMILY = replace(
     lfm2.FAMILY,
     model_type="lfm2_moe",
     architecture="Lfm2MoeForCausalLM",
     title="LFM2 MoE",
-    gguf=None,
+    gguf=Gguf(
+        arch="lfm2moe",
+        names={
+            **lfm2.GGUF_NAMES,
+            "ffn_gate": "feed_forward.w1",
+            "ffn_up": "feed_forward.w3",
+            "ffn_down": "feed_forward.w2",
+            "ffn_gate_inp": "feed_forward.gate",
+            "exp_probs_b.bias": "feed_forward.expert_bias",
+            "ffn_gate_exps": "feed_forward.experts.{expert}.w1",
+            "ffn_up_exps": "feed_forward.experts.{expert}.w3",
+            "ffn_down_exps": "feed_forward.experts.{expert}.w2",
+        },
+        keys={"shortconv.l_cache": "conv_L_cache", "leading_dense_block_count": "num_dense_layers"},
+        also=(lfm2.HEADS_BY_LAYER, *SIGMOID_KEYS),
+        derived=_of_gguf,
+    ),
     models="LFM2 8B-A1B",
     has="as LFM2, with layers by `layer_types`; `num_dense_layers` dense ones, in the others `num_experts_per_tok` of "
     "`num_experts` MLPs for each token, chosen by sigmoids and with `use_expert_bias` a bias",

@@ -23,13 +23,21 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
 
 
 _MOE = qwen3_5_moe.FAMILY
+_GGUF = _MOE.gguf
+assert _GGUF is not None
 FAMILY = replace(
     _MOE,
     model_type="qwen3_next",
     architecture="Qwen3NextForCausalLM",
     text_architecture="",
     title="Qwen3-Next",
-    gguf=None,
+    gguf=replace(
+        _GGUF,
+        arch="qwen3next",
+        tiled_values=False,
+        joined={"linear_attn.in_proj_qkvz.weight": ("attn_qkv.weight", "attn_gate.weight")},
+        names={**_GGUF.names, "attn_qkv": "", "ssm_ba": "linear_attn.in_proj_ba"},
+    ),
     models="Qwen3-Next 80B-A3B, with its MTP layer or without",
     has="as Qwen3.5 MoE, with projections packed by head; `norm_topk_prob`; dense layers by `mlp_only_layers` and "
     "`decoder_sparse_step`; no positions among the inputs",

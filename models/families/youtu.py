@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blocks import Block, Mlp
 from ..common.config_keys import Key
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from .shared import latent
 
@@ -28,6 +28,14 @@ FAMILY = Family(
     layer=_layer,
     tensors=latent.TENSORS,
     contract=latent.CONTRACT,
+    gguf=Gguf(
+        arch="deepseek2",
+        latent=True,
+        joined=latent.GGUF_JOINED,
+        names=latent.GGUF_NAMES,
+        also=(*latent.GGUF_ALSO, "expert_shared_count", "expert_feed_forward_length"),
+        derived=latent.of_gguf,
+    ),
     folded=latent.sizes,
     other_values=True,
     tiny={**latent.TINY, "tie_word_embeddings": True},

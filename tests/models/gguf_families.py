@@ -18,8 +18,11 @@ ARCH = {
     "bailing_moe_v2": "bailingmoe2",
     "cohere": "command-r",
     "cohere2": "cohere2",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
+    "ernie4_5_moe": "ernie4_5-moe",
     "exaone": "exaone",
     "exaone4": "exaone4",
     "gemma": "gemma",
@@ -35,6 +38,7 @@ ARCH = {
     "hunyuan_v1_dense": "hunyuan-dense",
     "jais2": "jais2",
     "lfm2": "lfm2",
+    "lfm2_moe": "lfm2moe",
     "llama": "llama",
     "minicpm": "minicpm",
     "minimax_m2": "minimax-m2",
@@ -55,18 +59,22 @@ ARCH = {
     "qwen3_5": "qwen35",
     "qwen3_5_moe": "qwen35moe",
     "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
     "qwen3_vl": "qwen3vl",
     "qwen3_vl_moe": "qwen3vlmoe",
     "seed_oss": "seed_oss",
     "smollm3": "smollm3",
     "stablelm": "stablelm",
     "starcoder2": "starcoder2",
+    "youtu": "deepseek2",
 }
+LATENT = tuple(family for family, arch in ARCH.items() if arch == "deepseek2")
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 # What llama.cpp takes for granted, or the file says in another way.
 CHANGES: dict[str, dict[str, Any]] = {
     "cohere2": {"sliding_window_pattern": 4, "num_hidden_layers": 4},
     "ernie4_5": {"rope_theta": 500000.0},
+    "ernie4_5_moe": {"rope_theta": 500000.0},
     "exaone4": {"layer_types": ["sliding_attention", "full_attention"]},
     "gemma2": {"query_pre_attn_scalar": 64, "final_logit_softcapping": 3.0},
     "gemma3": {"query_pre_attn_scalar": 64, "sliding_window_pattern": 6, "num_hidden_layers": 6},
@@ -74,6 +82,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "qwen2_moe": {"mlp_only_layers": []},
     "gpt_oss": {"max_position_embeddings": 131072, "rope_parameters": {**YARN, "rope_theta": 150000.0}},
     "lfm2": {"rope_theta": 1e6},
+    "lfm2_moe": {"rope_theta": 1e6},
     "mistral": {"sliding_window": 20},
     "phi3": {"sliding_window": 20},
     "smollm3": {"no_rope_layer_interval": 4, "num_hidden_layers": 4},  # which llama.cpp takes for granted

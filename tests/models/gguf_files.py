@@ -24,7 +24,7 @@ def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-LESS_ONE = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe")
+LESS_ONE = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe", "qwen3next")
 
 
 def tiled(name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
@@ -46,6 +46,30 @@ def tiled(name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> np.ndarra
     return tensor if name == "norm.weight" else turned(tensor)
 
 
+def split_latent(name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> Tensors:
+    """As `modify_tensors` of DeepseekV2Model of llama.cpp's converter leaves the keys and values of heads."""
+    keys, values = config["qk_nope_head_dim"], config["v_head_dim"]
+    heads = tensor.reshape(config["num_attention_heads"], keys + values, -1).astype(np.float32)
+    layer = name.split(".")[2]
+    return {
+        f"blk.{layer}.attn_k_b.weight": heads[:, :keys].swapaxes(1, 2),
+        f"blk.{layer}.attn_v_b.weight": heads[:, keys:],
+    }
+
+
+def split_by_heads_of_keys(name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> Tensors:
+    """As `modify_tensors` of Qwen3NextModel of llama.cpp's converter leaves q, k, v and gates of linear attention."""
+    keys, size = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    each = config["linear_num_value_heads"] // keys * config["linear_value_head_dim"]
+    heads = tensor.reshape(keys, 2 * size + 2 * each, -1).astype(np.float32)
+    q, k, v, z = np.split(heads, [size, 2 * size, 2 * size + each], axis=1)
+    layer, width = name.split(".")[2], tensor.shape[1]
+    return {
+        f"blk.{layer}.attn_qkv.weight": np.concatenate([part.reshape(-1, width) for part in (q, k, v)]),
+        f"blk.{layer}.attn_gate.weight": z.reshape(-1, width),
+    }
+
+
 # `undo_permute` of their classes in llama.cpp's convert_hf_to_gguf.py.
 INTERLEAVED = ("arcee", "granite", "granitemoe", "internlm2", "llama", "minicpm", "mistral3", "olmo", "smollm3")
 
@@ -65,15 +89,24 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
         if arch == "gptneox" and ".query_key_value." in name:  # which has q, k and v head by head
             heads = tensor.reshape(config["num_attention_heads"], 3, -1, *tensor.shape[1:])
             tensor = heads.swapaxes(0, 1).reshape(tensor.shape)
+        if name.endswith(".kv_b_proj.weight"):
+            made |= split_latent(name, tensor, config)
+            continue
+        if name.endswith(".in_proj_qkvz.weight"):
+            made |= split_by_heads_of_keys(name, tensor, config)
+            continue
         if name.endswith(".conv.conv.weight"):
             tensor = tensor[:, 0]
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             if arch in INTERLEAVED and part in name:
                 tensor = permuted(tensor, config[heads])
-        if ".linear_attn." in name:
+        if arch == "qwen3next" and ".linear_attn." in name:
+            tensor = -np.exp(tensor.astype(np.float32)) if name.endswith("A_log") else tensor
+            tensor = tensor.reshape(len(tensor), -1) if name.endswith("conv1d.weight") else tensor
+        elif ".linear_attn." in name:
             tensor = tiled(name.split(".linear_attn.")[1], tensor.astype(np.float32), config)
         made[gguf_name(name, arch)] = tensor.astype(np.float32).reshape(
-            -1 if ".shared_expert_gate." in name else tensor.shape
+            -1 if ".shared_expert_gate." in name or ".moe_statics." in name else tensor.shape
         )
         if arch in LESS_ONE and name.endswith("norm.weight") and "linear_attn" not in name:
             made[gguf_name(name, arch)] += 1
@@ -108,7 +141,7 @@ def llama3_factors(config: Mapping[str, Any], rope: Mapping[str, Any]) -> np.nda
 def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     """Keys behind the architecture's name."""
     centred = config.get("layer_norm_eps", config.get("norm_eps", config.get("norm_epsilon")))
-    if arch == "lfm2":  # whose norms do not centre rows
+    if arch in ("lfm2", "lfm2moe"):  # whose norms do not centre rows
         centred, config = None, config | {"rms_norm_eps": centred}
     centred = 1e-5 if arch == "olmo" else centred
     config = config | spelled_alike(config["model_type"], config)
@@ -131,7 +164,7 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     }
     centred_name = centred or arch == "exaone"  # ExaoneModel of the converter, whose config says layer_norm_epsilon
     keys["attention.layer_norm_epsilon" if centred_name else "attention.layer_norm_rms_epsilon"] = float(
-        centred or config["rms_norm_eps"]
+        centred or config.get("rms_norm_eps", 1e-6)
     )
     if arch in ("command-r", "cohere2"):
         keys["logit_scale"] = config["logit_scale"]
@@ -155,16 +188,42 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         keys |= {"expert_shared_count": 1, "expert_weights_scale": config["routed_scaling_factor"]}
         keys |= {"expert_group_count": config["n_group"], "expert_group_used_count": config["topk_group"]}
         keys |= {"leading_dense_block_count": 1, "expert_shared_feed_forward_length": config["moe_intermediate_size"]}
+    if arch == "deepseek2":  # as if all heads had one key, the latent row and what turns
+        latent, turns = config["kv_lora_rank"], config["qk_rope_head_dim"]
+        keys |= {"attention.head_count_kv": 1, "attention.key_length": latent + turns, "attention.value_length": latent}
+        keys |= {"attention.kv_lora_rank": latent, "rope.dimension_count": turns}
+        keys |= {"attention.key_length_mla": config["qk_nope_head_dim"] + turns}
+        keys |= {"attention.value_length_mla": config["v_head_dim"]}
+        if config["q_lora_rank"]:
+            keys["attention.q_lora_rank"] = config["q_lora_rank"]
+        if "n_routed_experts" not in config:
+            keys |= {"leading_dense_block_count": config["num_hidden_layers"], "expert_shared_count": 0}
+            keys["expert_feed_forward_length"] = config["intermediate_size"]
+        elif "topk_method" in config:  # DeepSeek-V2
+            keys["expert_gating_func"] = 1
+        else:
+            keys |= {"expert_gating_func": 2, "expert_weights_norm": config.get("norm_topk_prob", True)}
+        if "mscale_all_dim" in rope:
+            keys["rope.scaling.yarn_log_multiplier"] = 0.1 * rope["mscale_all_dim"]
+    if arch == "lfm2moe":
+        keys |= {"leading_dense_block_count": config["num_dense_layers"], "expert_gating_func": 2}
+    if arch == "ernie4_5-moe":
+        keys |= {"expert_count": config["moe_num_experts"], "expert_used_count": config["moe_k"]}
+        keys |= {"expert_feed_forward_length": config["moe_intermediate_size"]}
+        keys |= {"expert_shared_count": config["moe_num_shared_experts"], "interleave_moe_layer_step": 1}
+        keys |= {"leading_dense_block_count": config["moe_layer_start_index"]}
+        shared = config["intermediate_size"] // config["num_key_value_heads"]  # which is no size of any tensor
+        keys["expert_shared_feed_forward_length"] = shared
     if arch == "gptneox":
         keys["use_parallel_residual"] = config.get("use_parallel_residual", True)
-    if arch == "lfm2":
+    if arch in ("lfm2", "lfm2moe"):
         heads = [config["num_key_value_heads"] * (kind == "full_attention") for kind in config["layer_types"]]
         keys |= {"attention.head_count_kv": heads, "shortconv.l_cache": config.get("conv_L_cache", 3)}
     if config.get("clip_qkv"):
         keys["attention.clamp_kqv"] = config["clip_qkv"]
     if arch in ("bailingmoe2", "dots1", "glm4moe", "minimax-m2"):
         keys |= {"expert_gating_func": 2, "expert_weights_norm": config.get("norm_topk_prob", True)}
-    if arch in ("qwen35", "qwen35moe"):
+    if arch in ("qwen35", "qwen35moe", "qwen3next"):
         keys |= {
             "ssm.conv_kernel": 4,
             "ssm.state_size": config["linear_key_head_dim"],
@@ -175,7 +234,7 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
             "attention.recurrent_layers": [layer % 4 != 3 for layer in range(config["num_hidden_layers"])],
             "rope.dimension_count": int(head_dim * rope["partial_rotary_factor"]),
         }
-    if arch in ("qwen2moe", "qwen35moe"):
+    if arch in ("qwen2moe", "qwen35moe", "qwen3next"):
         keys["expert_shared_feed_forward_length"] = config["shared_expert_intermediate_size"]
     if arch == "gemma2":
         keys |= {f"{kind}_softcapping": config[f"{kind}_softcapping"] for kind in ("attn_logit", "final_logit")}
@@ -255,7 +314,7 @@ def write_gguf(
 
 
 def add_tensor(writer: Any, name: str, tensor: np.ndarray, kind: Any) -> None:
-    if tensor.ndim == 1 or name.endswith((".bias", ".conv.weight")):
+    if tensor.ndim == 1 or name.endswith((".bias", ".conv.weight", ".ssm_conv1d.weight")):
         writer.add_tensor(name, tensor.astype(np.float32))
     else:
         writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(tensor), kind), raw_dtype=kind)

@@ -55,7 +55,35 @@ SHARED_EXPERT = {
     **{f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
+LATENT = {
+    "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    **SHARED,
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+}
+SHORT_CONV = {
+    "operator_norm": "attn_norm",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "self_attn.out_proj": "attn_output",
+    "conv.conv": "shortconv.conv",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.out_proj": "shortconv.out_proj",
+    "ffn_norm": "ffn_norm",
+    **{f"feed_forward.{theirs}": f"ffn_{ours}" for theirs, ours in (("w1", "gate"), ("w2", "down"), ("w3", "up"))},
+}
 OWN = {
+    "deepseek2": LATENT,
+    "ernie4_5-moe": {**SHARED, "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
+    "lfm2moe": {
+        **SHORT_CONV,
+        "feed_forward.gate": "ffn_gate_inp",
+        "feed_forward.expert_bias": "exp_probs_b.bias",
+    },
+    "qwen3next": {**NET, **SHARED_EXPERT, "linear_attn.in_proj_ba": "ssm_ba"},
     "bailingmoe2": {
         **SHARED,
         "attention.query_key_value": "attn_qkv",
@@ -79,17 +107,7 @@ OWN = {
         "mlp.dense_h_to_4h": "ffn_up",
         "mlp.dense_4h_to_h": "ffn_down",
     },
-    "lfm2": {
-        "operator_norm": "attn_norm",
-        "self_attn.q_layernorm": "attn_q_norm",
-        "self_attn.k_layernorm": "attn_k_norm",
-        "self_attn.out_proj": "attn_output",
-        "conv.conv": "shortconv.conv",
-        "conv.in_proj": "shortconv.in_proj",
-        "conv.out_proj": "shortconv.out_proj",
-        "ffn_norm": "ffn_norm",
-        **{f"feed_forward.{theirs}": f"ffn_{ours}" for theirs, ours in (("w1", "gate"), ("w2", "down"), ("w3", "up"))},
-    },
+    "lfm2": SHORT_CONV,
     "phi2": {"self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "stablelm": {f"self_attn.{part}_layernorm": f"attn_{part}_norm" for part in "qk"},

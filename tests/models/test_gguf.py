@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from family_checkpoints import family_config, family_tensors, write_family
-from gguf_families import ARCH, CHANGES, SIZES, Type, compiled, make_gguf
+from gguf_families import ARCH, CHANGES, LATENT, SIZES, Type, compiled, make_gguf
 from gguf_files import gguf_tensors, metadata_of, write_gguf
 
 from tcim_lite.models.checkpoints.gguf import GgufCheckpoint
@@ -24,6 +24,14 @@ GEMMA_ROPE = {
     "full_attention": {"rope_type": "default", "rope_theta": 5e5},
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
 }
+LATENT_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 40.0,
+    "original_max_position_embeddings": 32,
+    "mscale": 0.707,
+    "mscale_all_dim": 0.707,
+}
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -33,7 +41,7 @@ LONGROPE = {
 
 
 @pytest.mark.parametrize("quant", [pytest.param("w4a8h0_ssfp", marks=pytest.mark.slow), "float32"])
-@pytest.mark.parametrize("family", [family for family in ARCH if not family.startswith("qwen3_5")])
+@pytest.mark.parametrize("family", [family for family in ARCH if not family.startswith(("qwen3_5", "qwen3_next"))])
 def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family: str, quant: str) -> None:
     folder = write_family(tmp_path / "hf", family_config(family, **CHANGES.get(family, {})), np.float16)
     kind = Type.F16 if quant == "w4a8h0_ssfp" else Type.F32
@@ -50,6 +58,11 @@ def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family:
         ("phi3", {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 1024}}),
         ("phi3", {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 32}}),
         ("dots1", {"attention_bias": True}),
+        ("deepseek_v2", {"topk_method": "greedy", "n_group": 1, "topk_group": 1, "q_lora_rank": 64}),
+        ("deepseek_v2", {"rope_parameters": LATENT_YARN}),
+        ("deepseek_v3", {"q_lora_rank": None, "norm_topk_prob": False}),
+        ("deepseek_v3", {"rope_parameters": {**LATENT_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+        ("lfm2_moe", {"num_dense_layers": 0, "rope_theta": 1e6}),
         ("gpt_neox", {"use_parallel_residual": False}),
         ("olmo", {"clip_qkv": None}),
         ("stablelm", {"use_parallel_residual": False, "use_qkv_bias": False, "qk_layernorm": False}),
@@ -110,7 +123,7 @@ def fused(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
-@pytest.mark.parametrize("family", [family for family in ARCH if family != "phi3" and not family.startswith("qwen3_5")])
+@pytest.mark.parametrize("family", [family for family in ARCH if not family.startswith(("phi3", "qwen3_5", *LATENT))])
 def test_q_k_and_v_may_be_one_tensor(tmp_path: Path, family: str, kind: str) -> None:
     config = family_config(family, **CHANGES.get(family, {}))
     tensors = gguf_tensors(config, family_tensors(config), ARCH[family])
@@ -210,6 +223,36 @@ def test_config_says_what_the_file_says(tmp_path: Path) -> None:
     assert config("qwen2", **{"qwen2.rope.scaling.yarn_attn_factor": 0.87824886}) == config("qwen2")
     linear = config("qwen3", **{"qwen3.rope.scaling.type": "linear", "qwen3.rope.scaling.factor": 3.0})
     assert linear["rope_scaling"] == {"rope_type": "linear", "factor": 3.0}
+
+
+@pytest.mark.parametrize("family", LATENT)
+def test_early_files_have_keys_and_values_of_latent_attention_in_one_tensor(tmp_path: Path, family: str) -> None:
+    """Those of converters of before April 2025: `attn_kv_b`, and the sizes of a head under the usual names."""
+    want = compiled(make_gguf(tmp_path / "m.gguf", family), tmp_path / "a", quant="float32")
+    config = family_config(family)
+    made = gguf_tensors(config, family_tensors(config), "deepseek2")
+    tensors = {}
+    for name, tensor in made.items():
+        if name.endswith(".attn_k_b.weight"):
+            heads = [tensor.swapaxes(1, 2), made[name.replace("attn_k_b", "attn_v_b")]]
+            joined = np.concatenate(heads, axis=1)
+            tensors[name.replace("attn_k_b", "attn_kv_b")] = joined.reshape(-1, joined.shape[2])
+        elif not name.endswith(".attn_v_b.weight"):
+            tensors[name] = tensor
+    keys = {"general.architecture": "deepseek2", **metadata_of(config, "deepseek2")}
+    keys["deepseek2.attention.key_length"] = keys.pop("deepseek2.attention.key_length_mla")
+    keys["deepseek2.attention.value_length"] = keys.pop("deepseek2.attention.value_length_mla")
+    keys["deepseek2.attention.head_count_kv"] = config["num_attention_heads"]
+    keys.pop("deepseek2.expert_gating_func", None)  # which later converters write
+    assert compiled(write_gguf(tmp_path / "old.gguf", keys, tensors), tmp_path / "b", quant="float32") == want
+    made["blk.1.attn_v_b.weight"] = made["blk.1.attn_v_b.weight"][:, :, 1:]
+    path = write_gguf(tmp_path / "cut.gguf", {**keys, **metadata_of(config, "deepseek2")}, made)
+    with pytest.raises(CheckpointError, match=r"'blk\.1\.attn_k_b\.weight' has shape .* expected heads, latent, keys"):
+        compiled(path, tmp_path / "c", quant="float32")
+    del made["blk.1.attn_v_b.weight"]
+    path = write_gguf(tmp_path / "missing.gguf", {**keys, **metadata_of(config, "deepseek2")}, made)
+    with pytest.raises(CheckpointError, match=r"has no tensor 'blk\.1\.attn_v_b\.weight' \(model\.layers\.1\."):
+        compiled(path, tmp_path / "d", quant="float32")
 
 
 def test_early_files_of_exaone_have_the_epsilon_of_norms_that_do_not_centre(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tcim_lite.models.common.errors import CheckpointError
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
 
 
-@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe"])
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe", "qwen3_next"])
 @pytest.mark.parametrize("heads", [(2, 4), (2, 6), (3, 3)])
 def test_linear_attention_has_its_heads_back(tmp_path: Path, family: str, heads: tuple[int, int]) -> None:
     """All tensors are those of the folder, but the one of which the file has the exponential."""

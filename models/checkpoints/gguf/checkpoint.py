@@ -15,7 +15,8 @@ from ...common.errors import CheckpointError
 from ...weights.roles import EMBEDDING
 from .config import config_json, family_of
 from .file import MAGIC, open_parts
-from .heads import Order, order_of, order_of_heads
+from .heads import Order, halves, order_of, order_of_heads
+from .joined import Part, parts_of
 from .rope import ROPE_FACTORS
 from .tokenizer import tokenizer_files
 
@@ -43,8 +44,9 @@ _NAMES = {
 # Of files made with --fuse-qkv: q, k and v below each other, each as it would be alone.
 _FUSED = "attn_qkv"
 _MOST_EXPERTS = 1 << 12
-# Of a Linear with one output, which has one axis.
+# Of a Linear with one output, and a bias of experts that ERNIE has as a row, which have one axis in the file.
 _ROW = ".ffn_gate_inp_shexp.weight"
+_ROW_BIAS = ".moe_statics.e_score_correction_bias"
 _TAPS = (".ssm_conv1d.weight", ".shortconv.conv.weight")  # of a convolution along each row, which has two axes
 _RATE = ".linear_attn.A_log"  # in the file minus its exponential
 _LAYER = re.compile(r"(?<=model\.layers)\.\d+\.")
@@ -67,6 +69,7 @@ class _Tensor(NamedTuple):
     own: str  # name in the file
     expert: int | None = None  # which of the tensor's
     of_qkv: str = ""  # "q", "k" or "v": which rows
+    joined: tuple[str, ...] = ()  # names of all, where there are several
 
 
 class GgufCheckpoint:
@@ -125,7 +128,11 @@ class GgufCheckpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         tensor = self._find(name)
         shape = self._own[tensor.own].tensors[tensor.own].shape
-        if tensor.own.endswith(_ROW):
+        if tensor.joined:
+            parts = self._parts(name, tensor)
+            columns = parts[0].rows if parts[0].turned else shape[-1]
+            return (sum(self._rows_of(part) for part in parts), columns)
+        if tensor.own.endswith(_ROW) or name.endswith(_ROW_BIAS):
             return (1, *shape) if len(shape) == 1 else shape
         if tensor.own.endswith(_TAPS):
             return (shape[0], 1, *shape[1:]) if len(shape) == 2 else shape
@@ -143,9 +150,11 @@ class GgufCheckpoint:
             )
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        own, expert, of_qkv = tensor = self._find(name)
+        own, expert, of_qkv, joined = tensor = self._find(name)
         shape = self.shape(name)
         stop = shape[0] if stop is None else stop
+        if joined:
+            return self._read_parts(self._parts(name, tensor), start, stop)
         begin = self._rows_of_qkv(tensor)[0] if of_qkv else 0
         heads, order = self._interleaved_heads(name), self._order(name)
         if len(shape) == 1:
@@ -156,7 +165,7 @@ class GgufCheckpoint:
                 values = self._logarithms(own, values)
             if order.rows is not None:
                 values = values[order.rows]
-            return (_halves(values[:, None], heads)[:, 0] if heads else values)[start:stop]
+            return (halves(values[:, None], heads)[:, 0] if heads else values)[start:stop]
         if order.rows is not None:
             at = order.rows[start:stop]
             runs = np.split(at, np.flatnonzero(np.diff(at) != 1) + 1)
@@ -169,8 +178,32 @@ class GgufCheckpoint:
             return values if order.columns is None else np.take(values, order.columns, axis=1)
         each = shape[0] // heads  # rows of a head, which is read whole
         first, last = start // each, -(-stop // each)
-        whole = _halves(self._finite(own, begin + first * each, begin + last * each), last - first)
+        whole = halves(self._finite(own, begin + first * each, begin + last * each), last - first)
         return whole[start - first * each : stop - first * each]
+
+    def _parts(self, name: str, tensor: _Tensor) -> list[Part]:
+        for own in tensor.joined:
+            if own not in self._own:
+                raise CheckpointError(f"{self.path} has no tensor {own!r} ({name})")
+        try:
+            return parts_of(name, tensor.joined, lambda own: self._own[own].tensors[own].shape, lambda: self.config)
+        except CheckpointError as error:
+            raise CheckpointError(f"{self.path}: {error}") from None
+
+    def _rows_of(self, part: Part) -> int:
+        return self._own[part.own].tensors[part.own].shape[-1] if part.turned else part.rows
+
+    def _read_parts(self, parts: Sequence[Part], start: int, stop: int) -> NDArray[np.float32]:
+        read, at = [], 0
+        for part in parts:
+            rows = self._rows_of(part)
+            first, last = max(start - at, 0), min(stop - at, rows)
+            if first < last and part.turned:
+                read.append(self._finite(part.own, part.first, part.first + part.rows).T[first:last])
+            elif first < last:
+                read.append(self._finite(part.own, part.first + first, part.first + last))
+            at += rows
+        return np.concatenate(read)
 
     def _order(self, name: str) -> Order:
         """Where rows and columns are in the file, apart from those of interleaved heads."""
@@ -246,9 +279,15 @@ class GgufCheckpoint:
             stem += "_exps"
         known = self._known
         theirs = known.get(f"{stem}.{kind}" if kind else stem, "")
-        if not theirs and kind and stem in known:
+        if not theirs and kind and known.get(stem):
             theirs = f"{known[stem]}.{kind}"
         where = f"{self._layers}.{layer}." if layer else ""
+        for whole, parts in self._family.gguf.joined.items() if self._family.gguf is not None and layer else ():
+            is_part = f"blk.{layer}.{parts[-1]}" in self._own or stem not in known  # else q, k and v of attention
+            if own.removeprefix(f"blk.{layer}.") in parts and is_part:
+                if own == f"blk.{layer}.{parts[0]}":
+                    yield where + whole, _Tensor(own, joined=tuple(f"blk.{layer}.{part}" for part in parts))
+                return
         axes = 3 if kind == "weight" and "norm" not in stem else 2
         of_all_experts = len(shape) == axes and shape[0] <= _MOST_EXPERTS
         if stem == _FUSED and not theirs and where and expert is None:
@@ -263,9 +302,3 @@ class GgufCheckpoint:
                 yield where + theirs.format(expert=number), _Tensor(own, number)
         else:
             yield own, _Tensor(own)
-
-
-def _halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Heads whose rows alternate between first and second half -> one half after the other. [rows, K]."""
-    pairs = rows.reshape(heads, -1, 2, rows.shape[1])
-    return pairs.swapaxes(1, 2).reshape(rows.shape)

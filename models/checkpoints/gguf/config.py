@@ -31,8 +31,9 @@ def family_of(metadata: Mapping[str, Any], where: str) -> Family:
     windowed, sparse = (bool(_value(metadata, f"{arch}.{key}")) for key in ("attention.sliding_window", "expert_count"))
     forms = [(family, family.gguf) for family in FAMILIES.values() if family.gguf is not None]
     fitting = [(family, form) for family, form in forms if arch in (form.arch, *form.alike)]
+    get = lambda key: metadata.get(f"{arch}.{key}")  # noqa: E731
     for family, form in fitting:
-        of_file = (family.experts is not None) == sparse and (sparse or form.windowed == windowed)
+        of_file = (family.experts is not None) == sparse and (sparse or form.windowed == windowed) and form.fits(get)
         if len(fitting) == 1 or of_file:
             return family
     known = {arch for _, form in forms for arch in (form.arch, *form.alike)}
@@ -75,10 +76,11 @@ def config_json(
         raise CheckpointError(
             f"{where}: embedding_length={hidden!r} and attention.head_count={heads!r} must be positive"
         )
-    head_dim = keys.get("attention.key_length", hidden // heads)
+    size = "rope.dimension_count" if family.gguf.latent else "attention.key_length"
+    head_dim = keys.get(size, hidden // heads)
     if not _are_sizes(head_dim):
         raise CheckpointError(f"{where}: the keys of a head have {head_dim!r:.80} elements, expected a positive number")
-    rotary_dim = _rotary_dim(keys, family, head_dim, where)
+    rotary_dim = head_dim if family.gguf.latent else _rotary_dim(keys, family, head_dim, where)
     config = {
         "architectures": [family.architecture],
         "model_type": family.model_type,

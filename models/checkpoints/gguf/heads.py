@@ -52,3 +52,9 @@ def order_of(name: str, config: Mapping[str, Any]) -> Order:
         before = 2 * keys * config["linear_key_head_dim"]
         return Order(np.concatenate([np.arange(before), before + rows]))
     return Order(None, rows) if what in _BY_COLUMNS else Order()
+
+
+def halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Heads whose rows alternate between first and second half -> one half after the other. [rows, K]."""
+    pairs = rows.reshape(heads, -1, 2, rows.shape[1])
+    return pairs.swapaxes(1, 2).reshape(rows.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...blocks import Mlp, Moe
@@ -80,6 +80,14 @@ EXPERT_TINY: Mapping[str, Any] = {
     "routed_scaling_factor": 2.5,
     "first_k_dense_replace": 1,
 }
+
+GROUPS = ("expert_group_count", "expert_group_used_count")
+
+
+def groups_of_gguf(get: Callable[[str], Any]) -> dict[str, Any]:
+    """Reads the groups of experts, of which early files say nothing."""
+    return {"n_group": get(GROUPS[0]) or 1, "topk_group": get(GROUPS[1]) or 1}
+
 
 GGUF_KEYS: Mapping[str, str] = {
     "expert_shared_count": "n_shared_experts",

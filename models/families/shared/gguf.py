@@ -12,7 +12,7 @@ GGUF_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm"
 GGUF_NORMS_AROUND = {**GGUF_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
 PATTERN = "attention.sliding_window_pattern"
 LOCAL_THETA = "rope.freq_base_swa"  # of layers with a window
-_SIGMOID = 2
+SIGMOID = 2  # of expert_gating_func
 
 
 def shared_expert(module: str) -> dict[str, str]:
@@ -37,8 +37,8 @@ RECURRENT = "attention.recurrent_layers"
 
 def by_sigmoids(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Reads how experts are chosen, which must be by sigmoids."""
-    if (function := get("expert_gating_func")) not in (None, _SIGMOID):
-        raise CompileError(f"expert_gating_func={function!r} is not supported, expected {_SIGMOID}, a sigmoid")
+    if (function := get("expert_gating_func")) not in (None, SIGMOID):
+        raise CompileError(f"expert_gating_func={function!r} is not supported, expected {SIGMOID}, a sigmoid")
     return {"norm_topk_prob": bool(get("expert_weights_norm"))}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +75,40 @@ TENSORS: Mapping[roles.Role, Tensors] = {
     roles.KEY_HEADS: Tensors("keys_of_heads", (f"{_ATTENTION}.kv_b_proj.weight",)),
     roles.VALUE_HEADS: Tensors("values_of_heads", (f"{_ATTENTION}.kv_b_proj.weight",)),
 }
+
+
+GGUF_NAMES = {
+    "attn_q_a": "self_attn.q_a_proj",
+    "attn_q_a_norm": "self_attn.q_a_layernorm",
+    "attn_q_b": "self_attn.q_b_proj",
+    "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+    "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+    "attn_kv_b": "self_attn.kv_b_proj",  # of files of before April 2025
+}
+GGUF_JOINED = {"self_attn.kv_b_proj.weight": ("attn_k_b.weight", "attn_v_b.weight")}
+_LATENT, _QUERIES, _LOGARITHM = "attention.kv_lora_rank", "attention.q_lora_rank", "rope.scaling.yarn_log_multiplier"
+GGUF_ALSO = (_LATENT, _QUERIES, "attention.key_length_mla", "attention.value_length_mla", _LOGARITHM)
+
+
+def of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the sizes of a head. Files have one head of keys, that of all; early ones have a head's own sizes alone."""
+    turns, heads = config["head_dim"], config["num_attention_heads"]
+    size = get("attention.key_length_mla") or get("attention.key_length")
+    values = get("attention.value_length_mla") or get("attention.value_length") or config["hidden_size"] // heads
+    if not isinstance(size, int) or size <= turns:
+        raise CompileError(f"a head of keys has {size!r:.40} elements, expected more than the {turns} that turn")
+    scaling = config["rope_scaling"]
+    if scaling is not None and scaling["rope_type"] == "yarn" and (grows := get(_LOGARITHM)):
+        scaling = {**scaling, **dict.fromkeys(("mscale", "mscale_all_dim"), float(f"{10 * grows:.6g}"))}
+    return {
+        "kv_lora_rank": get(_LATENT),
+        "q_lora_rank": get(_QUERIES) or None,
+        "qk_nope_head_dim": size - turns,
+        "qk_rope_head_dim": turns,
+        "v_head_dim": values,
+        "num_key_value_heads": heads,
+        "rope_scaling": scaling,
+    }
 
 
 # One cache for each layer, with the names that others have for their keys.
