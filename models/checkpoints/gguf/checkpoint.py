@@ -42,7 +42,8 @@ _NAMES = {
     "ffn_down_exps": "mlp.experts.{expert}.down_proj",
 }
 # Of files made with --fuse-qkv: q, k and v below each other, each as it would be alone.
-_FUSED = "attn_qkv"
+_FUSED = "attn_qkv"  # also of linear attention, in the layers that have it
+_LINEAR = "linear_attn."
 _MOST_EXPERTS = 1 << 12
 # Of a Linear with one output, and a bias of experts that ERNIE has as a row, which have one axis in the file.
 _ROW = ".ffn_gate_inp_shexp.weight"
@@ -222,6 +223,8 @@ class GgufCheckpoint:
         own, config = self._own[tensor.own].tensors[tensor.own].shape, self.config
         heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
         counts = {part: heads[part if part == "q" else "k"] * config["head_dim"] for part in "qkv"}
+        if any(key.name == "attn_output_gate" for key in self._family.keys):  # whose q has the gates of heads too
+            counts["q"] *= 2
         if own[0] != sum(counts.values()):
             expected = [sum(counts.values()), *own[1:]]
             raise CheckpointError(
@@ -290,6 +293,8 @@ class GgufCheckpoint:
                 return
         axes = 3 if kind == "weight" and "norm" not in stem else 2
         of_all_experts = len(shape) == axes and shape[0] <= _MOST_EXPERTS
+        if theirs.startswith(_LINEAR) and stem == _FUSED and f"blk.{layer}.ssm_a" not in self._own:
+            theirs = ""  # of attention
         if stem == _FUSED and not theirs and where and expert is None:
             for part in "qkv":
                 yield f"{where}{known[f'attn_{part}']}.{kind}", _Tensor(own, of_qkv=part)

@@ -1,9 +1,9 @@
 """Tensors of a Hugging Face checkpoint that a GGUF file has in several.
 
 Of latent attention, a checkpoint has the rows for the keys of a head and then for its values, head by head; a file has
-a tensor of the keys [heads, latent, keys], turned, and one of the values [heads, values, latent]. Of Qwen3-Next's linear
-attention, a checkpoint has q, k, values and gates of each head of keys side by side; a file has all q, all k and all
-values in one tensor, and the gates in another. Else the tensors are one below the other.
+a tensor of the keys [heads, latent, keys], turned, and one of the values [heads, values, latent]. Of the linear
+attention of Qwen3-Next, a checkpoint has q, k, values and gates of each head of keys side by side; a file has all q,
+all k and all values in one tensor, and the gates in another. Else the tensors are one below the other.
 """
 
 from __future__ import annotations
