@@ -11,6 +11,7 @@ from gguf_families import CHANGES, Type, compiled, make_gguf
 from gguf_files import add_key, add_tensor, gguf, gguf_tensors, metadata_of, write_gguf
 
 from tcim_lite.models.checkpoints.gguf import GgufCheckpoint
+from tcim_lite.models.common.errors import CheckpointError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
 
@@ -46,6 +47,19 @@ def test_types_that_only_llama_cpp_writes_are_dequantised_by_the_gguf_package(tm
     np.testing.assert_array_equal(got, gguf.quants.dequantize(rows[1:4], Type[kind]))
     assert got.shape == (3, 2 * block)
     assert np.ptp(got) > 0
+
+
+def test_a_type_that_nobody_dequantises_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Q1_0, which newer converters write and the package gguf knows by name alone."""
+    if not hasattr(Type, "Q1_0"):
+        pytest.skip("this gguf does not know Q1_0")
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "qwen2")
+    size = gguf.GGML_QUANT_SIZES[Type.Q1_0][1]
+    writer.add_tensor("output.weight", np.zeros((2, size), np.uint8), raw_dtype=Type.Q1_0)
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    with pytest.raises(CheckpointError, match=r"'output\.weight' has type Q1_0, .* llama-quantize --allow-requantize"):
+        GgufCheckpoint(tmp_path / "m.gguf").read("lm_head.weight")
 
 
 def mxfp4_rows(tensor: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

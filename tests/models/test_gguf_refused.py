@@ -20,7 +20,7 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
             {"general.architecture": "mamba"},
             "general.architecture is 'mamba', supported are arcee, bailingmoe2, chatglm",
         ),
-        ("qwen2", {"general.architecture": "deepseek2"}, "; compile the Hugging Face folder of the model instead"),
+        ("qwen2", {"general.architecture": "rwkv7"}, "; compile the Hugging Face folder of the model instead"),
         ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "rope.scaling.type is 'longrope', supported are none"),
         ("qwen2", {"qwen2.rope.dimension_count": 8}, "qwen2.rope.dimension_count is 8, expected the 32 of a head"),
         ("qwen2", {"qwen2.attention.clamp_kqv": 3.0}, "qwen2.attention.clamp_kqv=3.0 is not supported; known are"),

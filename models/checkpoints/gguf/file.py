@@ -23,6 +23,9 @@ MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _STRING, _ARRAY = 8, 9
+_INSTEAD = (
+    "write it in another one with `llama-quantize --allow-requantize IN OUT F16`, or compile the Hugging Face folder"
+)
 # Scalar types of metadata by their number.
 _SCALARS = {
     0: "<u1",
@@ -111,6 +114,7 @@ class GgufFile:
         except NotImplementedError:
             raise CheckpointError(
                 f"{self.path}: tensor {name!r} has type {tensor.type_name}, which the package gguf does not dequantise"
+                f"; {_INSTEAD}"
             ) from None
         return np.ascontiguousarray(rows, np.float32).reshape(stop - start, tensor.shape[-1])
 
@@ -168,7 +172,9 @@ class _Parser:
             known = kinds(kind)
             block, block_bytes = GGML_QUANT_SIZES[known]
         except (ValueError, KeyError):
-            raise self._error(f"tensor {name!r} has type {kind}, which the package gguf does not know") from None
+            raise self._error(
+                f"tensor {name!r} has type {kind}, which the package gguf does not know; {_INSTEAD}"
+            ) from None
         if not all(shape) or shape[-1] % block:
             raise self._error(
                 f"tensor {name!r} of type {known.name} has shape {list(shape)}, expected rows of a multiple of {block}"

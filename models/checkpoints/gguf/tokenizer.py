@@ -77,7 +77,7 @@ def _tokenizer(
             f"{where} has {len(tokens)} tokens with {len(kinds)} types and an embedding of {vocab_size} rows"
         )
     model, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
-    if model == "gpt2" and pre in SPLITS:
+    if model == "gpt2" and isinstance(pre, str) and pre in SPLITS:
         parts = _byte_level(metadata, tokens, SPLITS[pre], where)
     elif model == "llama":
         parts = _sentence_piece(metadata, tokens, kinds, where)
