@@ -58,7 +58,7 @@ def test_a_type_that_nobody_dequantises_is_refused_with_what_to_do(tmp_path: Pat
     writer.add_tensor("output.weight", np.zeros((2, size), np.uint8), raw_dtype=Type.Q1_0)
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
         step()
-    with pytest.raises(CheckpointError, match=r"'output\.weight' has type Q1_0, .* llama-quantize --allow-requantize"):
+    with pytest.raises(CheckpointError, match=r"'output\.weight' has type Q1_0, .* `llama-quantize --allow-requantize"):
         GgufCheckpoint(tmp_path / "m.gguf").read("lm_head.weight")
 
 
