@@ -57,7 +57,7 @@ def api_name(symbol: str) -> str:
 
     Destructors, assignments and other operators are part of their class.
     """
-    if symbol.startswith("hm_sys_"):
+    if symbol.startswith(("hm_sys_", "hm_fw_")):
         return "hm_sys.h"
     if re.fullmatch(r"tcim_\w+_impl|tcim_(un)?load_library", symbol):
         return "tcim_c_api.h"

@@ -79,11 +79,26 @@ static void failures(int id, int missing) {
   EXPECT(strcmp(text, "kept") == 0);
 }
 
+// Nothing is upgraded, whatever the program does with the null that it got.
+static void no_firmware(int id) {
+  hm_fw_upgrade_ctx_t* context = hm_fw_upgrade_init(id, "firmware.img");
+  int progress = 6;
+  char text[16] = "kept";
+  EXPECT(context == NULL && hm_fw_upgrade_init(4000, NULL) == NULL);
+  EXPECT(hm_fw_upgrade_start(context) == HM_FW_UPGRADE_INVALID_PARAM);
+  EXPECT(hm_fw_upgrade_execute(context) == HM_FW_UPGRADE_INVALID_PARAM);
+  EXPECT(hm_fw_upgrade_get_progress(context, &progress) == HM_FW_UPGRADE_INVALID_PARAM && progress == 6);
+  EXPECT(hm_fw_upgrade_get_result(context) == HM_FW_UPGRADE_INVALID_PARAM);
+  EXPECT(hm_fw_upgrade_deinit(context) == HM_FW_UPGRADE_INVALID_PARAM && HM_FW_UPGRADE_RESULT_MAX == 13);
+  EXPECT(hm_fw_get_version("firmware.img", text, sizeof(text)) == -1 && strcmp(text, "kept") == 0);
+}
+
 int main(int argc, char** argv) {
   const int id = argc > 1 ? atoi(argv[1]) : 0;
   print_state(id);
   failures(id, 4000);
   failures(id, -1);
+  no_firmware(id);
   clocks(id);
   return 0;
 }

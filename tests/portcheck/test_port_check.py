@@ -250,6 +250,7 @@ def test_what_cannot_be_checked_says_why(tmp_path, monkeypatch, capsys, argument
         ("_ZN4tcimlsERSoRKNS_10TensorInfoE", ""),
         ("_ZTIN4tcim6ModuleE", ""),
         ("hm_sys_get_mem_info", "hm_sys.h"),
+        ("hm_fw_upgrade_init", "hm_sys.h"),
         ("tcim_module_run_impl", "tcim_c_api.h"),
         ("printf", ""),
     ],

@@ -4,7 +4,7 @@
  *   they write is left alone when they fail. A device id that does not exist fails everywhere.
  * - Memory and utilization are those of all processes of this user on the device, as `tcim-lite smi` shows them. The
  *   DVFS mode is this process's. Temperature and power are modelled from the utilization (docs/clock.md).
- * - An emulated device has no eFuse, no PCIe link and no voltage: what would be read from there fails.
+ * - An emulated device has no eFuse, no PCIe link, no voltage and no firmware: what would be read from there fails.
  * - Threads may call any function at once.
  */
 #ifndef TCIM_LITE_HM_SYS_H_
@@ -82,6 +82,34 @@ HM_HAL_API int hm_sys_set_dvfs_mode(int dev_index, enum hm_dvfs_mode mode);
 
 /* All emulated devices are in group 0 and reach each other; the chip's id is that of the device. */
 HM_HAL_API int hm_sys_get_ctc_phy_id(int dev_index, int* group_id, int* chip_id);
+
+/* Firmware upgrades, so that programs which offer them link. An emulated device has no firmware: `init` returns null,
+ * the other functions return HM_FW_UPGRADE_INVALID_PARAM for whatever context they get, and hm_fw_get_version -1. */
+typedef enum hm_fw_upgrade_result {
+  HM_FW_UPGRADE_SUCCESS = 0,
+  HM_FW_UPGRADE_INVALID_PARAM,
+  HM_FW_UPGRADE_MEM_ALLOC_FAILED,
+  HM_FW_UPGRADE_FILE_OPER_FAILED,
+  HM_FW_UPGRADE_INVALID_HEADER,
+  HM_FW_UPGRADE_INVALID_MAGIC,
+  HM_FW_UPGRADE_INVALID_META,
+  HM_FW_UPGRADE_INVALID_IMAGE_SIZE,
+  HM_FW_UPGRADE_INVALID_IMAGE_CRC,
+  HM_FW_UPGRADE_DEVICE_OPER_FAILED,
+  HM_FW_UPGRADE_FLASH_PROGRAM_FAILED,
+  HM_FW_UPGRADE_THREAD_ERROR,
+  HM_FW_UPGRADE_BUSY,
+  HM_FW_UPGRADE_RESULT_MAX /* no result: their number */
+} hm_fw_upgrade_result_t;
+typedef struct hm_fw_upgrade_ctx hm_fw_upgrade_ctx_t;
+
+HM_HAL_API hm_fw_upgrade_ctx_t* hm_fw_upgrade_init(int dev_index, const char* fw_img);
+HM_HAL_API hm_fw_upgrade_result_t hm_fw_upgrade_deinit(hm_fw_upgrade_ctx_t* ctx);
+HM_HAL_API hm_fw_upgrade_result_t hm_fw_upgrade_execute(hm_fw_upgrade_ctx_t* ctx);
+HM_HAL_API hm_fw_upgrade_result_t hm_fw_upgrade_start(hm_fw_upgrade_ctx_t* ctx);
+HM_HAL_API hm_fw_upgrade_result_t hm_fw_upgrade_get_result(hm_fw_upgrade_ctx_t* ctx);
+HM_HAL_API hm_fw_upgrade_result_t hm_fw_upgrade_get_progress(hm_fw_upgrade_ctx_t* ctx, int* progress); /* 0 to 10000 */
+HM_HAL_API int hm_fw_get_version(const char* fw_path, char version[], size_t len);
 
 #ifdef __cplusplus
 }
