@@ -25,6 +25,29 @@ def test_set_output_binds_devices_and_fills_hosts(add):
     np.testing.assert_array_equal(target.numpy(), np.full((2, 3), 1.5))
 
 
+def test_older_programs_pass_outputs_on_by_their_place(add, add_model):
+    """As the first programs for language models in parts do, on one stream."""
+    stream, second = rt.Stream(0), rt.load(add_model)
+    for module in (add, second):
+        module.set_stream(stream)
+    second.set_input("a", add.get_output("total", rt.Device.HDPL))  # bound before there is a result
+    second.set_input("b", np.full((2, 3), 0.5))
+    for value in (1.0, 2.0):
+        add.set_input("a", np.full((2, 3), value))
+        add.run()
+        second.run()
+        second.sync()
+        np.testing.assert_array_equal(second.get_output("total").numpy(), np.full((2, 3), value + 0.5))
+    assert stream.yield_() is None
+    kept = add.get_output("total", rt.Device.CPU)
+    assert (kept.device, add.get_output("total", rt.Device.HDPL).device) == (rt.Device.CPU, rt.Device.HDPL)
+    add.set_input("a", np.zeros((2, 3)))
+    add.run(True)
+    np.testing.assert_array_equal(kept.numpy(), np.full((2, 3), 2.0))
+    with pytest.raises(rt.UnknownNameError, match="'nope'"):
+        add.get_output("nope", rt.Device.HDPL)
+
+
 @pytest.mark.parametrize("call", ["get_input_info", "get_output_info", "get_dev_input", "get_output", "get_dev_output"])
 def test_unknown_names_are_errors_of_both_kinds(add, call):
     with pytest.raises(KeyError, match=r"no .*put is named 'nope'") as caught:

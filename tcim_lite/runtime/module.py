@@ -13,7 +13,7 @@ from tcim_lite.runtime.model_file import open_model
 from tcim_lite.runtime.options import Option, RunOption
 from tcim_lite.runtime.stream import Stream
 from tcim_lite.runtime.tensor import Tensor
-from tcim_lite.runtime.tensor_info import TensorInfo
+from tcim_lite.runtime.tensor_info import Device, TensorInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -254,18 +254,23 @@ class Module:
     # -- data out
 
     @chosen("7.4", "waits for queued runs; zeros before the first run", "Module::GetOutput")
-    def get_output(self, name: str, info: TensorInfo | None = None) -> Tensor:
+    def get_output(self, name: str, info: TensorInfo | Device | None = None) -> Tensor:
         """The output on the host, a fresh copy every time (C-11, C-12). Waits for queued runs.
 
         Args:
             name: the output.
-            info: the wanted dtype and layout, with as many elements.
+            info: the wanted dtype and layout, with as many elements. Older programs give a place instead: for
+                `Device.HDPL` the result is that of `get_dev_output`, for `Device.CPU` that without `info`.
 
         Raises:
             UnknownNameError: no output has the name.
             ShapeError: `info` has another element count.
             TcimError: what queued work failed with.
         """
+        if isinstance(info, Device):
+            if info is Device.HDPL:
+                return self.get_dev_output(name)
+            info = None
         if info is None:
             return Tensor._wrap(self._core.output(port_name(name), None))
         hint = "for another dtype give get_output_info(name).astype(dtype)"

@@ -28,6 +28,10 @@ class Stream:
         """
         self._core = _core.Stream.make(flag(auto_yield, "Stream: auto_yield"))
 
+    @chosen("6", "a program for the xh1 calls it; no effect, as auto yield")
+    def yield_(self) -> None:
+        """Offers the device to other streams, for a stream without auto yield. Has no effect here."""
+
     def __repr__(self) -> str:
         return f"Stream({self._core.auto_yield})"
 
