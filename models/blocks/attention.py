@@ -28,13 +28,15 @@ class Attention:
         wide_norm: All heads of q are normalised as one row, and all of k.
         clip: q, k and v are kept between this number and its negative; None: they are not.
         late_norm: It is normalised behind the rotation instead.
+        unit_heads: The norm of heads of q and k has no weight.
         qkv_bias: q, k and v have biases.
         out_bias: The output projection has a bias.
         window: Tokens that each token sees, the last of them itself; None for all before it.
         rotated: q and k are rotated by their positions; otherwise their order is known from what each sees alone.
         scale: Of the scores; None for 1 / sqrt(head_dim).
         softcap: The scores go through c * tanh(s / c) with this c; None: they do not.
-        grows: q is multiplied by a factor that grows with its position, `llama_4_scaling_beta`.
+        grows: q is multiplied by a factor that grows with its position: by `llama_4_scaling_beta`, or where it is not
+            `rotated` by `attn_scale`.
         local_rope: The rotation is that of `ModelConfig.local_rope`.
         in_norm: Rows are normalised before the projections.
         out_norm: What the output projection gives is normalised before the residual add.
@@ -56,6 +58,7 @@ class Attention:
     wide_norm: bool = False
     clip: float | None = None
     late_norm: bool = False
+    unit_heads: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
     window: int | None = None
@@ -122,7 +125,7 @@ class Attention:
             yield Weight(roles.K_NORM, (kv_rows,))
         if self.head_norms:
             yield head_norms_weight(head_dim, heads, kv_heads, turned)
-        if self.qk_norm:
+        if self.qk_norm and not self.unit_heads:
             yield Weight(roles.Q_NORM, (head_dim,))
             if self.has_cache:
                 yield Weight(roles.K_NORM, (head_dim,))
@@ -274,10 +277,16 @@ class _Mixed:
         block = self.block
         early, late = block.qk_norm and not block.late_norm, block.qk_norm and block.late_norm
         if early:
-            x = self.part.norm(f"{self.here}.{name}_norm", x, norm, self.layer)
-        if block.rotated:
+            x = self._normed_heads(name, x, norm)
+        if block.rotated or (block.grows and name == "q"):
             x = self._rotated(name, x)
-        return self.part.norm(f"{self.here}.{name}_norm", x, norm, self.layer) if late else x
+        return self._normed_heads(name, x, norm) if late else x
+
+    def _normed_heads(self, name: str, x: Ref, norm: roles.Role) -> Ref:
+        name = f"{self.here}.{name}_norm"
+        if not self.block.unit_heads:
+            return self.part.norm(name, x, norm, self.layer)
+        return self.part.builder.rms_norm(name, x, roles.ones(self.head_dim), self.part.config.rms_norm_eps)
 
     def _rotated(self, name: str, x: Ref) -> Ref:
         block, part = self.block, self.part

@@ -85,13 +85,9 @@ class Mlp:
         norm, name = roles.MLP_NORM if self.in_norm else None, f"{here}.norm"
         if not self.beside:
             return lower_norm(part, name, x, norm, layer)
-        before, normed = part.before[layer]
         if norm is not None:
-            return lower_norm(part, name, before, norm, layer)
-        if normed.shape != x.shape:  # only one row is needed from here on
-            assert part.kept_row is not None
-            normed = part.builder.last_row(name, normed, part.kept_row)
-        return normed, None
+            return lower_norm(part, name, part.before[layer][0], norm, layer)
+        return part.normed_before(name, x, layer), None
 
     def _product(self, part: GraphPart, here: str, normed: Ref, layer: int) -> Ref:
         """What the projection back to the hidden size reads."""

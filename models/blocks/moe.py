@@ -38,6 +38,9 @@ class Moe:
         in_norm: Rows are normalised before router and experts.
         out_norm: The sum is normalised before the residual add.
         alone: No expert has a gate, and this is the function of up.
+        scaled_inputs: The one expert that is chosen reads rows times its share, and what it gives counts as it is.
+        beside: They read the rows that attention of the layer has normalised.
+        shared_scale: Of what the shared expert gives.
     """
 
     order: Literal["softmax_topk", "topk_softmax", "sigmoid", "softmax", "sparse_mixer"]
@@ -52,6 +55,9 @@ class Moe:
     in_norm: bool = True
     out_norm: bool = False
     alone: Literal["relu2"] | None = None
+    scaled_inputs: bool = False
+    beside: bool = False
+    shared_scale: float = 1.0
 
     @property
     def has_choice_bias(self) -> bool:
@@ -74,7 +80,8 @@ class Moe:
             yield Weight(roles.EXPERT_LATENT_OUT, (hidden,), rows)
         if experts.shared is not None:
             yield self._up(roles.SHARED_UP, roles.SHARED_GATE_UP, experts.shared, hidden)
-            yield Weight(roles.SHARED_DOWN, (hidden,), experts.shared, experts.padded_shared)
+            scale = self.shared_scale
+            yield Weight(roles.SHARED_DOWN, (hidden,), experts.shared, experts.padded_shared, scale=scale)
             if self.shared_gate:
                 yield Weight(roles.SHARED_GATE, (1,), hidden)
         if self.has_choice_bias:
@@ -101,7 +108,10 @@ class Moe:
         builder, shard, experts = part.builder, part.shard, part.config.experts
         assert experts is not None
         here = f"layers.{layer}.moe"
-        normed = part.norm_of_hidden(f"{here}.norm", x, roles.MLP_NORM, layer) if self.in_norm else x
+        if self.beside:
+            normed = part.normed_before(f"{here}.norm", x, layer)
+        else:
+            normed = part.norm_of_hidden(f"{here}.norm", x, roles.MLP_NORM, layer) if self.in_norm else x
         logits = part.linear(f"{here}.router", normed, roles.ROUTER, layer, roles.ROUTER_BIAS if self.bias else None)
         choice = part.weight(roles.ROUTER_CHOICE, layer) if self.has_choice_bias else None
         ids, shares = builder.moe_route(
@@ -114,6 +124,9 @@ class Moe:
 
         first, width = shard.expert_inner.start, experts.padded_inner
         read = normed if experts.latent is None else part.linear(f"{here}.in", normed, roles.EXPERT_LATENT, layer)
+        if self.scaled_inputs:
+            alone = builder.reshape(f"{here}.alone", read, (*read.shape[:2], 1, read.shape[2]))
+            read = builder.moe_combine(f"{here}.scaled", alone, shares)
         if self.alone is None:
             gate_up = linear(f"{here}.gate_up", read, roles.EXPERT_GATE_UP, roles.EXPERT_GATE_UP_BIAS)
             product = part.whole(
@@ -128,7 +141,10 @@ class Moe:
             )
             product = squared_relu(builder, here, up)
         down = linear(f"{here}.down", product, self._down(experts), roles.EXPERT_DOWN_BIAS)
-        if experts.latent is None:
+        if self.scaled_inputs:
+            rows = (*down.shape[:2], down.shape[3])
+            out = part.whole_hidden(f"{here}.out", lambda name: builder.reshape(name, down, rows))
+        elif experts.latent is None:
             out = part.whole_hidden(f"{here}.out", lambda name: builder.moe_combine(name, down, shares))
         else:
             latent = builder.moe_combine(f"{here}.latent", down, shares)

@@ -79,6 +79,14 @@ class GraphPart:
             return self.builder.layer_norm(name, x, weight, bias, epsilon)
         return self.builder.rms_norm(name, x, self.weight(role, layer), epsilon)
 
+    def normed_before(self, name: str, x: Ref, layer: int) -> Ref:
+        """What attention of the layer has normalised, as many rows of it as `x` has."""
+        _, normed = self.before[layer]
+        if normed.shape == x.shape:
+            return normed
+        assert self.kept_row is not None  # only one row is needed from here on
+        return self.builder.last_row(name, normed, self.kept_row)
+
     def linear(self, name: str, x: Ref, role: Role, layer: int | None = None, bias: Role | None = None) -> Ref:
         """This device's outputs of a Linear; with a bias if one is named."""
         weight, vector = self.weight(role, layer), None if bias is None else self.weight(bias, layer)

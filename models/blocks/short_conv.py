@@ -16,17 +16,19 @@ from .weights import Weight
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortConv:
     """Norm; two gates and values; the values times the first gate; their convolution; times the second gate;
-    projection; residual add.
+    projection, and its norm; residual add.
 
     Attributes:
         channels: Of each of the three.
         taps: Tokens that the convolution is about, and columns of its state.
         bias: Both projections and the convolution have biases.
+        out_norm: What the last projection gives is normalised before the residual add.
     """
 
     channels: int
     taps: int
     bias: bool
+    out_norm: bool = False
 
     @property
     def parts(self) -> Mapping[str, int]:
@@ -52,6 +54,8 @@ class ShortConv:
             yield Weight(roles.CONV_IN_BIAS, (3 * self.channels,), sections=three)
             yield Weight(roles.CONV_BIAS, (self.channels,))
             yield Weight(roles.CONV_OUT_BIAS, (hidden,))
+        if self.out_norm:
+            yield Weight(roles.ATTENTION_OUT_NORM, (hidden,))
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph; arguments and result as `Attention.lower`."""
@@ -77,6 +81,8 @@ class ShortConv:
             mixed = builder.last_row(f"{here}.mix_row", mixed, part.kept_row)
         bias = roles.CONV_OUT_BIAS if self.bias else None
         out = part.whole_hidden(f"{here}.out", lambda name: part.linear(name, mixed, roles.CONV_OUT, layer, bias))
+        if self.out_norm:
+            out = part.norm(f"{here}.out_norm", out, roles.ATTENTION_OUT_NORM, layer)
         return builder.add(residual, x, out)
 
     def _convolved(self, part: GraphPart, number: int, layer: int, gated: Ref) -> Ref:

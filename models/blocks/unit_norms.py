@@ -10,6 +10,7 @@ from .nets import nets_of
 
 def unit_norms(config: ModelConfig) -> set[int]:
     """Returns their lengths."""
-    heads = {block.head_dim or config.head_dim for block in attention_blocks(config) if block.unit_values}
+    unit = [block for block in attention_blocks(config) if block.unit_values or (block.qk_norm and block.unit_heads)]
+    heads = {block.head_dim or config.head_dim for block in unit}
     heads |= {each for net in nets_of(config).values() if isinstance(net, Mamba2) and (each := net.unit_norm)}
     return heads if config.condition_size is None else heads | {config.hidden_size}

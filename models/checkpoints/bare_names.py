@@ -1,4 +1,7 @@
-"""Checkpoints of a model without its head, whose names lack what those of the whole model begin with."""
+"""Checkpoints whose names differ from those of their family: without what they begin with, or in a part of them.
+
+Those of a model without its head lack the beginning.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from .checkpoint import Checkpoint
 # What names begin with in such files -> what is before it in others.
 _BARE = {"wte.": "transformer.", "word_embeddings.": "transformer.", "decoder.embed_tokens.": "model."}
 _HEAD = "lm_head."
+# Norms of Falcon 40B -> what the same are called in smaller ones.
+_PARTS = {".ln_attn.": ".input_layernorm.", ".ln_mlp.": ".post_attention_layernorm."}
 
 
 class BareTensors(Checkpoint):
@@ -17,19 +22,29 @@ class BareTensors(Checkpoint):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._prefix = _prefix_of(self)
+        self._parts = {own: stored for stored, own in _PARTS.items() if _has_part(self, stored)}
 
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:
         """Whether a checkpoint has such names."""
-        return bool(_prefix_of(checkpoint))
+        return bool(_prefix_of(checkpoint)) or any(_has_part(checkpoint, part) for part in _PARTS)
 
     def names(self) -> list[str]:
-        return [name if name.startswith(_HEAD) else self._prefix + name for name in super().names()]
+        names = [name if name.startswith(_HEAD) else self._prefix + name for name in super().names()]
+        for own, stored in self._parts.items():
+            names = [name.replace(stored, own) for name in names]
+        return names
 
     def stored_name(self, name: str) -> str:
+        for own, stored in self._parts.items():
+            name = name.replace(own, stored)
         return name if name.startswith(_HEAD) else name.removeprefix(self._prefix)
 
 
 def _prefix_of(checkpoint: Checkpoint) -> str:
     names = Checkpoint.names(checkpoint)
     return next((prefix for bare, prefix in _BARE.items() if any(name.startswith(bare) for name in names)), "")
+
+
+def _has_part(checkpoint: Checkpoint, part: str) -> bool:
+    return any(part in name for name in Checkpoint.names(checkpoint))

@@ -12,7 +12,7 @@ VISION = ("model.visual.", "visual.", "thinker.visual.")  # and those of its vis
 PROJECTORS = ("model.projector.", "mlp_AR.")  # what makes tokens of its patches, where that is beside it
 VOICE = ("talker.", "code2wav.")  # and of models that speak
 STRIPS = ("model.vision_tower.", "model.merger.", "vpm.", "resampler.")  # or of a tower as SigLIP's
-_OTHER_TOWERS = ("vision_tower.", "model.embed_vision.", "model.embed_audio.")
+_OTHER_TOWERS = ("vision_tower.", "vision_model.", "model.embed_vision.", "model.embed_audio.")
 _SOUND = (
     "model.audio_tower.",
     "model.multi_modal_projector.",

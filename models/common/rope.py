@@ -67,6 +67,20 @@ def grown(table: RopeTable, scaling: Mapping[str, Any]) -> RopeTable:
     return RopeTable(cos=table.cos * factors, sin=table.sin * factors)
 
 
+def query_growth(keys: Mapping[str, Any], context: int) -> NDArray[np.float32]:
+    """Returns what Llama 4 multiplies q by at each position of layers that do not turn: 1 + a log(1 + n), where n times
+    `floor_scale` tokens are seen and a is `attn_scale`."""
+    seen = np.floor((np.arange(context, dtype=_F32) + _F32(1)) / _F32(keys["floor_scale"]))
+    factors: NDArray[np.float32] = (np.log1p(seen.astype(np.float64)) * keys["attn_scale"] + 1).astype(_F32)
+    return factors
+
+
+def unturned(head_dim: int, factors: NDArray[np.float32]) -> RopeTable:
+    """Returns the table that turns nothing, and multiplies every element by the factor of its position."""
+    cos = np.repeat(factors[:, None], head_dim // 2, axis=1)
+    return RopeTable(cos=cos, sin=np.zeros_like(cos))
+
+
 def inverse_frequencies(
     *, head_dim: int, theta: float, scaling: Mapping[str, Any], max_position_embeddings: int, context_length: int
 ) -> tuple[NDArray[np.float32], float]:

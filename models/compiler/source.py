@@ -15,6 +15,7 @@ from ..checkpoints.gguf import GgufCheckpoint, is_gguf
 from ..checkpoints.language_tensors import LanguageTensors
 from ..checkpoints.packed_experts import PackedExperts
 from ..checkpoints.quantized.table import decoded
+from ..checkpoints.quarters import Quarters
 from ..checkpoints.weight_norm import NormedTensors
 from ..common.package import host_files_in
 from ..model_config import ModelConfig
@@ -73,4 +74,6 @@ def open_source(path: Path, read: Callable[[Mapping[str, Any]], ModelConfig], *,
             tensors = NormedTensors(store)
         elif ColumnsFirst.fits(store) and store is checkpoint and read(config).family.columns_first:
             tensors = ColumnsFirst(store)
+        elif Quarters.fits(store):
+            tensors = Quarters(store)
     return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

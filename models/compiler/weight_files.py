@@ -22,7 +22,7 @@ from ..blocks.unit_norms import unit_norms
 from ..common.embedding import write_embedding_bin, write_embedding_pt
 from ..common.package import EMBEDDING_SUFFIXES
 from ..common.progress import Progress
-from ..common.rope import grown, rope_table
+from ..common.rope import grown, query_growth, rope_table, unturned
 from ..model_config import ModelConfig
 from ..weights.matrix import Scaled, Stacked
 from ..weights.pack_stream import row_chunks, to_fp16
@@ -117,8 +117,9 @@ def rope_tables(config: ModelConfig, context: int) -> Iterator[tuple[str, NDArra
         )
         yield cos, table.cos
         yield sin, table.sin
-        if cos == ROPE_COS and any(block.grows for block in attention_blocks(config)):
-            larger = grown(table, scaling)
+        if cos == ROPE_COS and (growing := [block for block in attention_blocks(config) if block.grows]):
+            turned = growing[0].rotated
+            larger = grown(table, scaling) if turned else unturned(head_dim, query_growth(config.flags, context))
             yield QUERY_COS, larger.cos
             yield QUERY_SIN, larger.sin
 

@@ -1,4 +1,4 @@
-"""Falcon 7B and Falcon 2: an MLP without a gate beside attention, behind one norm, and few heads of keys and values."""
+"""Falcon: an MLP without a gate beside attention, behind the same norm or one of its own, and few heads of keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..common.errors import CompileError
 from ..family import Family, Tensors, plain, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
@@ -16,13 +15,15 @@ from .shared.layer_norm import centred, function_of, with_biases
 
 _LAYER = "transformer.h.{layer}"
 _QKV = f"{_LAYER}.self_attention.query_key_value"
+_TWO_NORMS = 2  # before attention and before the MLP, as `num_ln_in_parallel_attn` has it in Falcon 40B and 180B
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     flags = config.flags
     beside = flags["new_decoder_architecture"] or flags["parallel_attn"]
     attention = Attention(qkv_bias=flags["bias"], out_bias=flags["bias"])
-    return attention, Mlp(alone=function_of(flags), bias=flags["bias"], beside=beside, in_norm=not beside)
+    own_norm = not beside or (flags["new_decoder_architecture"] and flags["num_ln_in_parallel_attn"] == _TWO_NORMS)
+    return attention, Mlp(alone=function_of(flags), bias=flags["bias"], beside=beside, in_norm=own_norm)
 
 
 def _kv_heads(values: Mapping[str, Any]) -> int:
@@ -36,23 +37,15 @@ def _inner(values: Mapping[str, Any]) -> int:
     return 4 * int(values["hidden_size"])
 
 
-def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    if values["new_decoder_architecture"] and values["num_ln_in_parallel_attn"] != 1:
-        raise CompileError(
-            "config.json: new_decoder_architecture with norms of their own before attention and MLP, as Falcon 40B "
-            "and 180B have it, is not supported, expected num_ln_in_parallel_attn=1"
-        )
-    return centred(values)
-
-
 FAMILY = Family(
     model_type="falcon",
     architecture="FalconForCausalLM",
     title="Falcon",
-    models="Falcon 7B, Falcon 2 11B; Falcon 3 is Llama",
+    models="Falcon 7B, 40B, 180B, Falcon 2 11B; Falcon 3 is Llama",
     has="layer norms with biases; no gate in the MLP, GELU for SiLU (`activation`); `bias` on all Linears; the MLP "
-    "beside attention, behind the same norm, with `new_decoder_architecture` or `parallel_attn`; `num_kv_heads` with "
-    "the former, else one KV head with `multi_query`",
+    "beside attention, behind the same norm, with `new_decoder_architecture` or `parallel_attn`; with the former "
+    "`num_kv_heads`, and a norm of the MLP's own unless `num_ln_in_parallel_attn` is 1, else one KV head with "
+    "`multi_query`",
     keys=(
         Key("num_attention_heads"),
         Key("n_head_kv", absent=all_heads, null=all_heads),
@@ -60,7 +53,7 @@ FAMILY = Family(
         Key("multi_query", "flag", absent=True),
         Key("parallel_attn", "flag", absent=True),
         Key("bias", "flag", absent=False),
-        Key("num_ln_in_parallel_attn", "count", absent=2, null=2),
+        Key("num_ln_in_parallel_attn", "count", absent=_TWO_NORMS, null=_TWO_NORMS),
         *KEYS,
         Key("num_key_value_heads", absent=_kv_heads),
         Key("intermediate_size", absent=_inner, null=_inner),
@@ -99,7 +92,7 @@ FAMILY = Family(
         ),
         roles.HEAD: Tensors("tied", ("lm_head.weight",)),
     },
-    folded=_folded,
+    folded=centred,
     tiny={
         **{key: TINY[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")},
         "max_position_embeddings": TINY["max_position_embeddings"],

@@ -176,7 +176,7 @@ NONE = {
     "num_ln_in_parallel_attn": 2,
 }
 LEARNED = tuple(name for name, family in FAMILIES.items() if read_config(family.tiny_config).positions is not None)
-BY_KIND = ("laguna", "mellum", "olmo3")  # of layers, their RoPE
+BY_KIND = ("laguna", "lfm3", "mellum", "olmo3")  # of layers, their RoPE
 
 
 def test_older_files_of_olmo3_scale_rope_where_there_is_no_window() -> None:
@@ -217,13 +217,15 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     raw = {**SIZES, **changes}
     if FAMILIES[family].contract.per_layer[0].role == "latent_cache":  # transformers cannot run others
         raw["num_key_value_heads"] = raw["num_attention_heads"]
-    if family == "deepseek_v3":  # in equal groups, which the usual 8 are not
+    if family in ("deepseek_v3", "deepseek_v32"):  # in equal groups, which the usual 8 are not
         raw |= {"n_group": 4, "topk_group": 2}
     if family in ("lfm2", "lfm2_moe"):  # with an epsilon of another name, and an intermediate size that it changes
         kinds = ["full_attention", *["conv"] * (raw["num_hidden_layers"] - 1)]
         raw |= {"layer_types": kinds, "block_auto_adjust_ff_dim": False, "norm_eps": raw.get("rms_norm_eps", 1e-5)}
         raw |= {"rms_norm_eps": raw["norm_eps"], "block_ff_dim": raw["intermediate_size"]}
         raw["full_attn_idxs"] = [0]
+    if family == "lfm3":  # with an epsilon of another name
+        raw["norm_eps"] = raw["rms_norm_eps"] = raw.get("rms_norm_eps", 1e-5)
     if family == "nemotron_h":  # which counts its layers
         raw["layers_block_type"] = ["linear_attention", "full_attention"] * (raw["num_hidden_layers"] // 2)
         raw["layer_norm_epsilon"] = raw.get("rms_norm_eps", 1e-5)
@@ -236,11 +238,11 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         raw["mlp_bias"] = raw.get("attention_bias", False)
     if family == "exaone4" and changes.get("sliding_window", 1) is None:  # transformers divides by none
         raw["layer_types"] = ["full_attention"] * 2
-    if family in ("gptj", *LEARNED):  # which have names of their own, and no other RoPE
+    if family in ("codegen", "gptj", *LEARNED):  # which have names of their own, and no other RoPE
         names = {**FAMILIES[family].spelled, "num_key_value_heads": "unread"}
         raw = {names.get(key) or key: value for key, value in raw.items() if not key.startswith("rope")}
-    if family == "gptj":
-        raw["rotary_dim"] = 16
+    if family in ("codegen", "gptj"):
+        raw |= {"rotary_dim": 16, "n_head": 4}
     if family == "gpt_neo":
         raw["attention_types"] = [[["global"], raw["num_layers"]]]
     if family == "falcon":  # whose class takes no size of heads
@@ -253,7 +255,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         if scaled:
             raw["rope_parameters"] = {kind: {**YARN, **POSITIONS} for kind in LAYER_KINDS}
     if (
-        family in ("cwm", "laguna", "olmo3", "exaone_moe") and raw.get("sliding_window", 1) is None
+        family in ("cwm", "flint", "laguna", "lfm3", "olmo3", "exaone_moe") and raw.get("sliding_window", 1) is None
     ):  # not in transformers
         del raw["sliding_window"]
     want = transformers.AutoConfig.for_model(family, **json.loads(json.dumps(raw)))
@@ -266,7 +268,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     if family in ("falcon", *LEARNED):
         one = family in ("falcon", "gpt_bigcode")
         assert (names.pop("num_kv_heads"), got.num_kv_heads) == ("", 1 if one else got.num_heads)
-    if family == "opt":  # which has one epsilon
+    if family in ("biogpt", "opt"):  # which have one epsilon
         assert (names.pop("rms_norm_eps"), got.rms_norm_eps) == ("", 1e-5)
     if family == "olmo":  # which has one epsilon
         assert (names.pop("rms_norm_eps"), got.rms_norm_eps) == ("rms_norm_eps", 1e-5)
@@ -281,7 +283,7 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     unread = family in LEARNED
     heads = want.num_attention_heads
     assert got.head_dim == ((not unread and getattr(want, "head_dim", None)) or want.hidden_size // heads)
-    if family in ("gptj", "nemotron_h", *LEARNED):  # no positions, and no window
+    if family in ("codegen", "gptj", "nemotron_h", *LEARNED):  # no positions, and no window
         return
     rope = want.rope_parameters
     if family in BY_KIND:
@@ -289,7 +291,8 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         assert got.local_rope is not None
         assert (got.local_rope.theta, got.local_rope.scaling["rope_type"]) == (local["rope_theta"], local["rope_type"])
         assert got.local_rope.head_dim == got.head_dim
-        assert got.rotary_dim == got.head_dim * rope.get("partial_rotary_factor", 1)
+        if rope["rope_type"] != "proportional":  # whose other frequencies are 0
+            assert got.rotary_dim == got.head_dim * rope.get("partial_rotary_factor", 1)
     assert got.rope_theta == rope["rope_theta"]
     assert got.rope_scaling["rope_type"] == rope["rope_type"]
     types = getattr(want, "layer_types", None)
