@@ -25,6 +25,7 @@ FAMILY = replace(
     title="CodeGen",
     models="CodeGen and CodeGen2, 350M to 16B; CodeGen2.5 is Llama",
     has="as GPT-J",
+    spelled={**gptj.FAMILY.spelled, "head_dim": ""},  # heads are as wide as hidden states, whatever else a file says
     folded=_folded,
     tiny={**gptj.FAMILY.tiny, "n_head": 8},
 )

@@ -22,18 +22,18 @@ _FULL = {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_f
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    flags, window = config.flags, config.windows[layer]
+    flags, kind = config.flags, config.flags["layer_types"][layer]
     around = flags["use_sandwich_norm"]
     mlp = Mlp(out_norm=around)
-    if flags["layer_types"][layer] == "conv":
+    if kind == "conv":
         taps, bias = flags["conv_L_cache"], flags["conv_bias"]
         return ShortConv(channels=config.hidden_size, taps=taps, bias=bias, out_norm=around), mlp
     attention = Attention(
         qk_norm=True,
         qkv_bias=flags["attention_bias"],
         out_bias=flags["attention_bias"],
-        window=window,
-        local_rope=window is not None,
+        window=config.windows[layer],
+        local_rope=kind == "sliding_attention",
         out_gate="head" if flags["use_attention_gate"] else None,
         gate_function="sigmoid",
         out_norm=around,
@@ -124,5 +124,4 @@ FAMILY = replace(
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         },
     },
-    other_values=True,
 )

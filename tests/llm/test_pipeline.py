@@ -73,7 +73,7 @@ def prefill(stages: Stages, embedding: np.ndarray, tokens: list[int]) -> np.ndar
 # Both stages have a cache and states.
 HYBRID = {"config": {"layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"]}}
 CASES = [(family, quant, {}) for family, quant in MODELS]
-CASES += [(family, "w4a8h0_ssfp", {} if family.startswith("lfm2") else HYBRID) for family in HYBRIDS]
+CASES += [(family, "w4a8h0_ssfp", {} if family.startswith("lfm") else HYBRID) for family in HYBRIDS]
 CASES += [("qwen3_5", "float32", HYBRID | {"split_conv": True, "recurrent_in_place": True})]
 
 

@@ -32,7 +32,7 @@ CHANGES = {
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("family", ["lfm2", "lfm2_moe"])
+@pytest.mark.parametrize("family", ["lfm2", "lfm2_moe", "lfm3"])
 def test_float32_graphs_agree_with_transformers(tmp_path, family, change):
     assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **CHANGES[change]}, family))
 

@@ -174,6 +174,7 @@ NONE = {
     "position_embedding_type": "nope",
     "moe_latent_size": 0,
     "num_ln_in_parallel_attn": 2,
+    "prefix_dense_intermediate_size": SIZES["intermediate_size"],
 }
 LEARNED = tuple(name for name, family in FAMILIES.items() if read_config(family.tiny_config).positions is not None)
 BY_KIND = ("laguna", "lfm3", "mellum", "olmo3")  # of layers, their RoPE
@@ -214,6 +215,8 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     transformers = pytest.importorskip("transformers", reason="oracle")
     if family in ("phi3", "phimoe") and (changes.get("rope_parameters") or changes.get("rope_scaling")):
         pytest.skip("transformers takes LongRoPE alone here")
+    if family == "cohere2_moe" and ("rope_scaling" in changes or changes.get("rope_parameters", 1) is None):
+        pytest.skip("transformers has its own keys of RoPE here")
     raw = {**SIZES, **changes}
     if FAMILIES[family].contract.per_layer[0].role == "latent_cache":  # transformers cannot run others
         raw["num_key_value_heads"] = raw["num_attention_heads"]
@@ -224,6 +227,8 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         raw |= {"layer_types": kinds, "block_auto_adjust_ff_dim": False, "norm_eps": raw.get("rms_norm_eps", 1e-5)}
         raw |= {"rms_norm_eps": raw["norm_eps"], "block_ff_dim": raw["intermediate_size"]}
         raw["full_attn_idxs"] = [0]
+    if family == "cohere2_moe":  # which scales a context that the scaling names
+        raw |= {key: {**value, **POSITIONS} for key, value in changes.items() if value is YARN}
     if family == "lfm3":  # with an epsilon of another name
         raw["norm_eps"] = raw["rms_norm_eps"] = raw.get("rms_norm_eps", 1e-5)
     if family == "nemotron_h":  # which counts its layers
@@ -272,15 +277,17 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
         assert (names.pop("rms_norm_eps"), got.rms_norm_eps) == ("", 1e-5)
     if family == "olmo":  # which has one epsilon
         assert (names.pop("rms_norm_eps"), got.rms_norm_eps) == ("rms_norm_eps", 1e-5)
+    if family == "cohere2_moe" and want.rms_norm_eps is None:  # whose norms subtract the mean then
+        assert (names.pop("rms_norm_eps"), got.rms_norm_eps, got.centred) == ("rms_norm_eps", 1e-5, True)
     for ours, theirs in names.items():
         assert getattr(got, ours) == getattr(want, theirs), ours
     for flag, value in got.flags.items():
         # Which is the intermediate size there; another form of `layers_block_type`; there that of all layers.
-        if flag in ("block_ff_dim", "hybrid_override_pattern", "layer_rope_theta"):
+        if flag in ("block_ff_dim", "first_k_dense_replace", "hybrid_override_pattern", "layer_rope_theta"):
             continue
         theirs = getattr(want, FAMILIES[family].spelled.get(flag, flag))
         assert value == (NONE.get(flag) if theirs is None else theirs), flag
-    unread = family in LEARNED
+    unread = family in ("codegen", *LEARNED)
     heads = want.num_attention_heads
     assert got.head_dim == ((not unread and getattr(want, "head_dim", None)) or want.hidden_size // heads)
     if family in ("codegen", "gptj", "nemotron_h", *LEARNED):  # no positions, and no window
