@@ -28,7 +28,7 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     rotated = config.windows[layer] is not None or (dense and flags["prefix_dense_sliding_window_pattern"] == 1)
     attention, _ = cohere.layer_of(config, layer, rotated=rotated)
     if dense:
-        return attention, Mlp(beside=True, in_norm=False, inner=flags["prefix_dense_intermediate_size"])
+        return attention, Mlp(beside=True, in_norm=False)
     share = _SHARES[flags["shared_expert_combination_strategy"]] if flags["num_shared_experts"] else 1.0
     sigmoids = flags["expert_selection_fn"] == "sigmoid"
     return attention, Moe(
@@ -75,7 +75,12 @@ def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
             )
     epsilon = values["rms_norm_eps"]
     centred, epsilon = epsilon is None, values["layer_norm_eps"] if epsilon is None else epsilon
-    return {"centred": centred, "rms_norm_eps": epsilon, "logit_scale": values["logit_scale"]}
+    return {
+        "intermediate_size": values["prefix_dense_intermediate_size"],
+        "centred": centred,
+        "rms_norm_eps": epsilon,
+        "logit_scale": values["logit_scale"],
+    }
 
 
 def _experts(values: Mapping[str, Any]) -> Experts:
