@@ -57,5 +57,6 @@ FAMILY = replace(
     layer=_layer,
     folded=_folded,
     tiny={**deepseek_v3.FAMILY.tiny, "index_topk": 4096, "index_head_dim": 64, "index_n_heads": 2},
+    gguf=None,
     left_out=r"\.self_attn\.indexer\.",
 )
