@@ -75,7 +75,7 @@ struct PlainStep final : Step, Spec {
 // over the pool.
 template <typename Body>
 void for_rows(const RunContext& context, int64_t rows, const Body& body) {
-  constexpr int64_t kMinRows = 6, kMinTile = 2, kMaxTile = 8;
+  constexpr int64_t kMinRows = 4, kMinTile = 2, kMaxTile = 8;
   if (rows < kMinRows) {
     body(int64_t{0}, rows, 0);
     return;
