@@ -72,19 +72,7 @@ class Engine:
         )
         self.requests = self._progress.requests
         self._ids = itertools.count()
-        self._intake = Intake(
-            slots.context_length,
-            slots.vocab_size,
-            all_logits=slots.all_logits,
-            hidden_size=slots.hidden_size,
-            tokenizer=tokenizer,
-            stop_tokens=self.stop_tokens,
-            chunk_length=slots.chunk_length,
-            feature_width=slots.feature_width,
-            stack_count=slots.stack_count,
-            adapters=slots.adapters,
-            hears=slots.stages[0].hears,
-        )
+        self._intake = Intake(slots, tokenizer, self.stop_tokens)
 
     @classmethod
     def open(

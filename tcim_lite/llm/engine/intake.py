@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ..lora import Adapters
 from ..mixed_prompt import MixedPrompt
 from ..prompt import check_prompt
 from .answer_text import AnswerText
 from .request import Request, RequestError, SamplingParams
+from .slots import Slots
 from .structured import Grammars
 
 
@@ -17,39 +17,18 @@ class Intake:
     """Makes requests for one engine; changes nothing of it.
 
     Args:
-        context_length: Rows of a slot.
-        vocab_size: Number of token ids.
-        all_logits: Prefill gives the logits of every row.
-        hidden_size: As in `Slots`.
+        slots: What its limits are taken from, once.
         tokenizer: As in `Engine`.
         stop_tokens: As in `Engine`.
-        chunk_length: Tokens that one prefill run takes.
-        feature_width: Numbers of a row that stands in the place of a token's.
-        stack_count: Deepstack inputs of the graphs.
-        adapters: Of the slots.
-        hears: Prompts need a sound.
     """
 
-    def __init__(
-        self,
-        context_length: int,
-        vocab_size: int,
-        *,
-        all_logits: bool,
-        hidden_size: int,
-        tokenizer: Any,
-        stop_tokens: Collection[int],
-        chunk_length: int,
-        feature_width: int,
-        stack_count: int,
-        adapters: Adapters,
-        hears: bool,
-    ):
-        self.context_length, self.vocab_size, self.tokenizer = context_length, vocab_size, tokenizer
-        self._all_logits, self._gives_hidden = all_logits, hidden_size > 0
-        self._stop_tokens, self._adapters, self._hears = frozenset(stop_tokens), adapters, hears
-        self._chunk_length, self._width, self._stacks = chunk_length, feature_width, stack_count
-        self._grammars = Grammars(tokenizer, vocab_size, stop_tokens)
+    def __init__(self, slots: Slots, tokenizer: Any, stop_tokens: Collection[int]):
+        self.context_length, self.vocab_size, self.tokenizer = slots.context_length, slots.vocab_size, tokenizer
+        self._all_logits, self._gives_hidden = slots.all_logits, slots.hidden_size > 0
+        self._stop_tokens, self._adapters = frozenset(stop_tokens), slots.adapters
+        self._hears, self._chunk_length = slots.stages[0].hears, slots.chunk_length
+        self._width, self._stacks = slots.feature_width, slots.stack_count
+        self._grammars = Grammars(tokenizer, self.vocab_size, stop_tokens)
 
     def check(self, prompt: Sequence[int]) -> list[int]:
         """The prompt as a list of ints.
