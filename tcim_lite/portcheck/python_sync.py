@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from .findings import Place, Risk, risk
 from .python_calls import Around, calls, entry_of, follow, set_values
@@ -12,55 +13,61 @@ from .scopes import Scope
 
 
 def unsynced(file: PythonFile, scope: Scope) -> Iterator[Risk]:
-    found: dict[int, Risk] = {}
-    _pending(file, scope.node.body, scope, {}, found, Around())
-    yield from found.values()
+    at = _At(file, scope, Around(), {})
+    _pending(at, scope.node.body, {})
+    yield from at.found.values()
 
 
-def _pending(
-    file: PythonFile, body: list[ast.stmt], scope: Scope, state: dict[str, int], found: dict[int, Risk], around: Around
-) -> dict[str, int]:
+@dataclass(frozen=True)
+class _At:
+    """Where statements stand, and what was found by line."""
+
+    file: PythonFile
+    scope: Scope
+    around: Around
+    found: dict[int, Risk]
+
+
+def _pending(at: _At, body: list[ast.stmt], state: dict[str, int]) -> dict[str, int]:
     """Follows statements; `state` has the modules with a run that nobody waited for, and the line of the run."""
     for statement in body:
         match statement:
             case ast.If(test=test, body=then, orelse=otherwise):
-                _judge(file, test, scope, state, found, around)
-                first = _pending(file, then, scope, dict(state), found, around)
-                second = _pending(file, otherwise, scope, dict(state), found, around)
+                _judge(at, test, state)
+                first = _pending(at, then, dict(state))
+                second = _pending(at, otherwise, dict(state))
                 # Conditions may go together, so what is queued on one way only is not judged.
                 state = {name: line for name, line in first.items() if name in second}
             case ast.For(iter=head, body=inner, orelse=otherwise) | ast.While(test=head, body=inner, orelse=otherwise):
-                _judge(file, head, scope, state, found, around)
+                _judge(at, head, state)
                 for _ in range(2):  # the second time with what the first left behind
-                    state = _pending(file, inner, scope, dict(state), found, around)
-                state = _pending(file, otherwise, scope, state, found, around)
+                    state = _pending(at, inner, dict(state))
+                state = _pending(at, otherwise, state)
             case ast.With(items=items, body=inner):
                 for item in items:
-                    _judge(file, item.context_expr, scope, state, found, around)
-                state = _pending(file, inner, scope, state, found, around)
+                    _judge(at, item.context_expr, state)
+                state = _pending(at, inner, state)
             case ast.Try(body=inner, handlers=handlers, orelse=otherwise, finalbody=final):
                 before = dict(state)
-                state = _pending(file, [*inner, *otherwise], scope, state, found, around)
+                state = _pending(at, [*inner, *otherwise], state)
                 for handler in handlers:
-                    _pending(file, handler.body, scope, dict(before), found, around)
-                state = _pending(file, final, scope, state, found, around)
+                    _pending(at, handler.body, dict(before))
+                state = _pending(at, final, state)
             case _:
-                _judge(file, statement, scope, state, found, around)
+                _judge(at, statement, state)
     return state
 
 
-def _judge(
-    file: PythonFile, node: ast.AST, scope: Scope, state: dict[str, int], found: dict[int, Risk], around: Around
-) -> None:
+def _judge(at: _At, node: ast.AST, state: dict[str, int]) -> None:
     """Follows the calls of a simple statement or an expression; changes `state`."""
     for call in calls(node):
-        entry = entry_of(file, call, scope)
+        entry = entry_of(at.file, call, at.scope)
         receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        receiver = around.names.get(receiver, receiver)
+        receiver = at.around.names.get(receiver, receiver)
         if entry.startswith("def:"):
-            followed = follow(file, call, entry[4:], around)
-            if followed is not None:
-                after = _pending(file, followed[0].node.body, followed[0], dict(state), found, followed[1])
+            if (followed := follow(at.file, call, entry[4:], at.around)) is not None:
+                scope, around = followed
+                after = _pending(replace(at, scope=scope, around=around), scope.node.body, dict(state))
                 state.clear()
                 state.update(after)
         elif entry == "Module.run":
@@ -70,11 +77,11 @@ def _judge(
                 state[receiver] = call.lineno
         elif entry in ("Module.sync", "Module.release"):
             state.clear()  # modules share a stream unless they are given others
-        elif receiver in state and (entry == "Module.get_output" or _writes(file, call, entry, scope)):
+        elif receiver in state and (entry == "Module.get_output" or _writes(at, call, entry)):
             what = "is read" if entry == "Module.get_output" else "is written"
             # The emulator has waited then; what follows is right here and judged no more.
             text = f"{receiver} {what} after run() in line {state.pop(receiver)}, with no sync() between."
-            found.setdefault(call.lineno, risk("P-201", Place(file.shown, call.lineno), text))
+            at.found.setdefault(call.lineno, risk("P-201", Place(at.file.shown, call.lineno), text))
 
 
 def _waits(call: ast.Call) -> bool:
@@ -83,6 +90,8 @@ def _waits(call: ast.Call) -> bool:
     return bool(given) and not (isinstance(given[0], ast.Constant) and not given[0].value)
 
 
-def _writes(file: PythonFile, call: ast.Call, entry: str, scope: Scope) -> bool:
+def _writes(at: _At, call: ast.Call, entry: str) -> bool:
     """Whether host data is set."""
-    return entry == "Module.set_input" and any(file.type_of(value, scope) != "Tensor" for value in set_values(call))
+    return entry == "Module.set_input" and any(
+        at.file.type_of(value, at.scope) != "Tensor" for value in set_values(call)
+    )
