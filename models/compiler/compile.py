@@ -30,9 +30,10 @@ from ..common.errors import CompileError
 from ..common.package import EMBEDDING, ROLE_EMBEDDINGS
 from .assistant import ASSISTANT, assistant_in, prepare_assistant
 from .options import CompileOptions, CompileResult
-from .parts import LanguageGraphs, LayerTable, LoraFiles, Part, Table, names_of_table
+from .parts import LanguageGraphs, LoraFiles, Part
 from .prepare import PreparedModel, prepare
 from .sound import prepare_sound
+from .tables import LayerTable, Table, names_of_table
 from .vision import prepare_tower
 from .write import Contents, write_package
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from tcim_lite.hmm.layout import MAX_DEVICES
 
@@ -210,21 +211,23 @@ class CompileOptions:
         Args:
             target_name: Prefix of the package's files.
         """
-        return CompileOptions(
+        return self.of_part(
             checkpoint=self.draft or self.checkpoint,
-            output=self.output,
             name=target_name,
-            prefill_length=self.prefill_length,
-            context_length=self.context_length,
             ndevice=self.ndevice,
             position_ids=self.position_ids,
             quant=self.draft_quant or self.quant,
             head_quant=None if self.draft_quant else self.head_quant,
-            activations=self.activations,
-            random_weights=self.random_weights,
-            seed=self.seed,
-            self_contained=self.self_contained,
         )
+
+    def of_part(self, **changes: Any) -> CompileOptions:
+        """Returns the options of another language model of the package: prefill and decode of one slot, and no more.
+
+        Args:
+            changes: What it has otherwise.
+        """
+        kept = {name: getattr(self, name) for name in COMMON_OPTIONS | {"prefill_length", "context_length"}}
+        return CompileOptions(**kept | changes)
 
     def _check_types(self) -> None:
         for field in fields(self):

@@ -1,10 +1,10 @@
-"""What packages are made of, ready to be written: graphs with their weights, tables, and files beside them."""
+"""What packages are made of, ready to be written: graphs with their weights, and files beside them."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import WeightEntry
 
 from ..common.errors import CompileError
-from ..common.package import EMBEDDING_SUFFIXES, LAYER_TABLE, link_or_copy
+from ..common.package import link_or_copy
 from ..common.progress import Progress
 from ..weights.pack_stream import to_fp16
 from ..weights.spec import LinearSpec, TensorSource, VectorSpec, tensors_in
 from .graph_files import GraphFile, write_graph_files, write_graphs
 from .lora import LoraWeight
 from .prepare import PreparedModel
-from .weight_files import write_embedding, write_encoder_weights, write_layer_table, write_linear, write_weights
-from .weights import embedding_spec
+from .weight_files import write_encoder_weights, write_weights
 
 
 class Part(ABC):
@@ -103,86 +102,6 @@ class OtherGraphs(Part):
         write_graph_files(folder, files, entries, sibling, self_contained=self.self_contained)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table(Part):
-    """A table of embeddings, or several one under the other.
-
-    Attributes:
-        path: Of its files in the package, without suffix.
-        spec: What it is made of.
-        tensors: Where the numbers come from.
-        dtype: That they are stored in.
-        scale: They are multiplied by this.
-        listed: As in `write_embedding_pt`.
-        bare: Likewise.
-    """
-
-    path: Path
-    spec: LinearSpec
-    tensors: TensorSource
-    dtype: str
-    scale: float = 1.0
-    listed: str = ""
-    bare: bool = False
-
-    @classmethod
-    def of(
-        cls, model: PreparedModel, path: Path, spec: LinearSpec | None = None, *, listed: str = "", bare: bool = False
-    ) -> Table:
-        """The embedding of a language model, or another table of its checkpoint."""
-        return cls(
-            path=path,
-            spec=spec or embedding_spec(model.config),
-            tensors=model.tensors,
-            dtype=model.profile.tensor_dtype,
-            scale=1.0 if spec else model.config.embedding_scale,
-            listed=listed,
-            bare=bare,
-        )
-
-    @property
-    def weights(self) -> Sequence[LinearSpec | VectorSpec]:
-        return [self.spec]
-
-    def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        path = folder / self.path
-        write_embedding(path, self.spec, self.tensors, self.dtype, bar, self.scale, listed=self.listed, bare=self.bare)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearFile(Part):
-    """A Linear that programs compute themselves.
-
-    Attributes:
-        path: Of its file in the package.
-        weight: What it is made of,
-        bias: and its bias.
-        tensors: Where the numbers come from.
-    """
-
-    path: Path
-    weight: LinearSpec
-    bias: VectorSpec
-    tensors: TensorSource
-
-    @property
-    def weights(self) -> Sequence[LinearSpec | VectorSpec]:
-        return [self.weight, self.bias]
-
-    def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        write_linear(folder / self.path, self.weight, self.bias, self.tensors, bar)
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTable(Part):
-    """The table of what layers take of each token."""
-
-    model: PreparedModel
-
-    def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
-        write_layer_table(folder / LAYER_TABLE, self.model, bar)
-
-
 @dataclass(frozen=True, slots=True)
 class LoraFiles(Part):
     """The files of an adapter beside the graphs, of prefill and of decode, which take the same.
@@ -223,13 +142,6 @@ class SecondName(Part):
         named = folder / self.other
         named.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(folder / self.path, named)
-
-
-def names_of_table(table: Path, others: Sequence[Path]) -> Iterator[SecondName]:
-    """Second names of a table's files; a path may be that of the table itself."""
-    for other in (other for other in others if other != table):
-        for suffix in EMBEDDING_SUFFIXES:
-            yield SecondName(table.with_suffix(suffix), other.with_suffix(suffix))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,9 @@ from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 from ..blocks import DeltaNet
 from ..blocks.attention import attention_blocks
 from ..blocks.unit_norms import unit_norms
-from ..common.embedding import write_embedding_bin, write_embedding_pt
-from ..common.package import EMBEDDING_SUFFIXES
 from ..common.progress import Progress
 from ..common.rope import grown, query_growth, rope_table, unturned
 from ..model_config import ModelConfig
-from ..weights.matrix import Scaled, Stacked
 from ..weights.pack_stream import row_chunks, to_fp16
 from ..weights.packed_rows import packed_rows
 from ..weights.packing import BLOCK
@@ -46,7 +43,6 @@ from ..weights.roles import (
 )
 from ..weights.spec import LinearSpec, TensorSource, VectorSpec
 from .prepare import PreparedModel, warn
-from .weights import layer_table_spec
 
 
 def write_weights(
@@ -167,55 +163,6 @@ def write_encoder_weights(
         warn_saturated(sum(saturated), what)
     assert writer.id is not None
     return entries, Sibling(file=path.name, id=writer.id)
-
-
-def write_embedding(
-    path: Path,
-    spec: LinearSpec,
-    tensors: TensorSource,
-    dtype: str,
-    bar: Progress,
-    scale: float = 1.0,
-    *,
-    listed: str = "",
-    bare: bool = False,
-) -> None:
-    """Writes a table of embeddings, or several one under the other, to `path` with its suffixes.
-
-    `listed` and `bare` are as in `write_embedding_pt`.
-    """
-    binary, pt = (path.with_suffix(suffix) for suffix in EMBEDDING_SUFFIXES)
-    tables = [tensors.matrix(*pair) for pair in zip(spec.tensors, spec.tensor_shapes, strict=True)]
-    if saturated := write_embedding_bin(binary, Scaled(Stacked(tables), scale), dtype, bar.advance):
-        warn_saturated(saturated, "of the embedding")
-    write_embedding_pt(pt, binary, spec.tensor_shapes, dtype, listed=listed, bare=bare)
-
-
-def write_layer_table(path: Path, model: PreparedModel, bar: Progress) -> None:
-    """Writes the table of what layers take of each token, as the vendor's programs load it."""
-    spec, dtype = layer_table_spec(model.config), model.profile.tensor_dtype
-    table = Scaled(model.tensors.matrix(spec.tensors[0], spec.tensor_shapes[0]), model.config.layer_inputs**0.5)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        binary = Path(folder) / "table"
-        if saturated := write_embedding_bin(binary, table, dtype, bar.advance):
-            warn_saturated(saturated, "of the per-layer embedding")
-        name = "embed_tokens_per_layer.weight"
-        write_embedding_pt(
-            path.with_suffix(".pt"), binary, spec.tensor_shapes, dtype, names=[name], within="state_dict"
-        )
-
-
-def write_linear(path: Path, weight: LinearSpec, bias: VectorSpec, tensors: TensorSource, bar: Progress) -> None:
-    """Writes what programs multiply rows of float16 with, as `torch.save` of a Linear's `state_dict`."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        binary, matrix = Path(folder) / "linear", tensors.matrix(weight.tensors[0], weight.tensor_shapes[0])
-        saturated = [write_embedding_bin(binary, matrix, "float16", bar.advance)]
-        with binary.open("ab") as file:
-            file.write(_narrowed(tensors.vector(bias), "float16", saturated).data)
-        if sum(saturated):
-            warn_saturated(sum(saturated), f"of {path.name}")
-        names = ("weight", "bias")
-        write_embedding_pt(path, binary, (weight.shape, bias.shape), "float16", names=names)
 
 
 def _narrowed(rows: NDArray[np.float32], dtype: str, saturated: list[int]) -> NDArray[Any]:

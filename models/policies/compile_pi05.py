@@ -13,10 +13,11 @@ from ..compiler.encoder import encoder_graph
 from ..compiler.graph_specs import FINAL_NORM, GraphSpec
 from ..compiler.network import network
 from ..compiler.options import CompileOptions
-from ..compiler.parts import LanguageGraphs, Part, Table
+from ..compiler.parts import LanguageGraphs, Part
 from ..compiler.prepare import PreparedModel, prepare
 from ..compiler.record import OwnGraphs
 from ..compiler.source import folder_of
+from ..compiler.tables import Table
 from ..compiler.vision import tower_profile
 from ..compiler.write import Contents
 from ..model_config import ModelConfig

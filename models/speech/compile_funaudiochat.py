@@ -7,9 +7,10 @@ from dataclasses import replace
 from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
 from ..compiler.options import CompileOptions
-from ..compiler.parts import LanguageGraphs, LinearFile, Part, Table
+from ..compiler.parts import LanguageGraphs, Part
 from ..compiler.prepare import PreparedModel, prepare
 from ..compiler.record import OwnGraphs
+from ..compiler.tables import LinearFile, Table
 from ..compiler.write import Contents
 from ..sounds.funaudiochat import ChatSound, CodeGroup, read_chat_sound
 from .funaudiochat import MODEL_TYPE, SPEAKING, TITLE, UNREAD, group_size, pre_matching, read_codes, read_language

@@ -12,9 +12,10 @@ from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
 from ..compiler.network import network
 from ..compiler.options import CompileOptions
-from ..compiler.parts import LanguageGraphs, Part, Table
+from ..compiler.parts import LanguageGraphs, Part
 from ..compiler.prepare import PreparedModel, prepare, warn
 from ..compiler.record import OwnGraphs
+from ..compiler.tables import Table
 from ..compiler.vision import prepare_tower
 from ..compiler.weights import embedding_spec
 from ..compiler.write import Contents

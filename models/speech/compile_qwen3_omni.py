@@ -10,8 +10,9 @@ from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
 from ..compiler.network import network
 from ..compiler.options import CompileOptions
-from ..compiler.parts import LanguageGraphs, Part, Table, names_in
+from ..compiler.parts import LanguageGraphs, Part, names_in
 from ..compiler.prepare import PreparedModel, prepare, warn_unused
+from ..compiler.tables import Table
 from .codec_config import read_code2wav
 from .compile_qwen3_tts import MORE_ROWS, PREDICTOR_PREFILL, PROJECTION
 from .qwen3_omni import MODEL_TYPE, read_code_predictor, read_talker, read_text_projection
@@ -37,11 +38,11 @@ def prepare_voice(options: CompileOptions, target: PreparedModel) -> list[Part]:
     if target.config.hidden_after is None:
         return []
     rows = read_code_predictor(raw).heads + 1 + MORE_ROWS
+    name = f"{target.name}_{_PREDICTOR}"
+    predictor = options.of_part(name=name, prefill_length=PREDICTOR_PREFILL, context_length=rows)
     models = {
-        _TALKER: prepare(_part(options, f"{target.name}_{_TALKER}"), part=read_talker),
-        _PREDICTOR: prepare(
-            _part(options, f"{target.name}_{_PREDICTOR}", PREDICTOR_PREFILL, rows), part=read_code_predictor
-        ),
+        _TALKER: prepare(options.of_part(name=f"{target.name}_{_TALKER}"), part=read_talker),
+        _PREDICTOR: prepare(predictor, part=read_code_predictor),
     }
     projection = read_text_projection(raw, options.prefill_length)
     specs = projection.specs(target.profile)
@@ -62,20 +63,3 @@ def prepare_voice(options: CompileOptions, target: PreparedModel) -> list[Part]:
         assert stored is not None
         warn_unused((name for name in stored.names() if name.startswith(VOICE)), names_in(parts))
     return parts
-
-
-def _part(options: CompileOptions, name: str, prefill: int | None = None, rows: int | None = None) -> CompileOptions:
-    """Options of a language model that has no others: prefill and decode for one sequence."""
-    return CompileOptions(
-        checkpoint=options.checkpoint,
-        output=options.output,
-        name=name,
-        prefill_length=prefill or options.prefill_length,
-        context_length=rows or options.context_length,
-        quant=options.quant,
-        head_quant=options.head_quant,
-        activations=options.activations,
-        random_weights=options.random_weights,
-        seed=options.seed,
-        self_contained=options.self_contained,
-    )

@@ -13,9 +13,10 @@ from ..common.package import EMBEDDING
 from ..compiler.encoder import encoder_graph
 from ..compiler.network import network
 from ..compiler.options import CompileOptions
-from ..compiler.parts import Beside, LanguageGraphs, Part, Table
+from ..compiler.parts import Beside, LanguageGraphs, Part
 from ..compiler.prepare import PreparedModel, prepare, warn
 from ..compiler.record import OwnGraphs
+from ..compiler.tables import Table
 from ..compiler.write import Contents
 from .codec_config import MODEL_TYPE as CODEC_TYPE
 from .codec_config import CodecConfig, read_codec
