@@ -17,7 +17,8 @@ from .batch import answer_all
 from .driver import Driver
 from .engine import Engine
 from .replicas import Replicas
-from .request import Event, QueueFullError, Request, RequestError, SamplingParams, State, TokenLogprob, Usage
+from .request import Event, QueueFullError, Request, RequestError, State, TokenLogprob, Usage
+from .sampling_params import SamplingParams
 from .slot_rows import SlotRows
 from .slots import Slots
 from .speculate import Drafter, DraftModel, PromptLookup

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .engine import Engine
-from .request import Event, SamplingParams
+from .request import Event
+from .sampling_params import SamplingParams
 
 
 def answer_all(

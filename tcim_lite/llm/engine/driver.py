@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .engine import Engine
-from .request import Event, RequestError, SamplingParams
+from .request import Event, RequestError
+from .sampling_params import SamplingParams
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from ..package import Package
 from .intake import Intake
 from .prefixes import HostRows
 from .progress import Progress
-from .request import Event, Request, RequestError, SamplingParams
+from .request import Event, Request, RequestError
+from .sampling_params import SamplingParams
 from .scheduler import Scheduler
 from .slots import Slots
 from .speculate import Drafter, Speculate, drafter_for

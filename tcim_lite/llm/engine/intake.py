@@ -8,7 +8,8 @@ from typing import Any
 from ..mixed_prompt import MixedPrompt
 from ..prompt import check_prompt
 from .answer_text import AnswerText
-from .request import Request, RequestError, SamplingParams
+from .request import Request, RequestError
+from .sampling_params import SamplingParams
 from .slots import Slots
 from .structured import Grammars
 

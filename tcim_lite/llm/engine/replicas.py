@@ -11,7 +11,8 @@ from typing import Any
 
 from .driver import Driver
 from .prefixes import WORTH_COPYING, matches_of
-from .request import Event, SamplingParams
+from .request import Event
+from .sampling_params import SamplingParams
 from .stats import EngineStats
 
 
