@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from .. import __version__
+from .other_fields import IGNORED, neutral_fields
 from .protocol import FORMS
-from .reading import IGNORED, neutral_fields
 
 _ERROR = {
     "description": "OpenAI's error object",
