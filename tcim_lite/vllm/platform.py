@@ -101,56 +101,19 @@ class TcimPlatform(Platform):
         package = Package.open(case.folder)
         shape = Shape.read(package)
         devices = named_devices(vllm_config.additional_config)
-        parallel = vllm_config.parallel_config
+        parallel, scheduler = vllm_config.parallel_config, vllm_config.scheduler_config
         case.check(shape.devices, parallel.tensor_parallel_size, devices)
         if case.parallel_size == parallel.tensor_parallel_size:  # one worker drives the devices all the same
             parallel.world_size //= parallel.tensor_parallel_size
             parallel.tensor_parallel_size = 1
         check_parallel(parallel, package, devices)
-        if shape.carries and vllm_config.kv_transfer_config is not None:
-            raise ValueError(
-                f"kv_transfer_config: {package.folder} has states of linear attention, which only go forward, so no "
-                "prompt can take the beginning of another; leave it out"
-            )
-        if shape.guesses and parallel.pipeline_parallel_size > 1:
-            raise ValueError(
-                f"pipeline_parallel_size={parallel.pipeline_parallel_size}: {package.folder} has multi-token "
-                "prediction, with which stages take several tokens a run; compile without --mtp"
-            )
+        _refuse_states(vllm_config, package, shape)
         cls._all_logits = shape.all_logits
-        slots, context = shape.slots, shape.context
-        if model.get_vocab_size() != shape.vocab_size:
-            raise ValueError(
-                f"{case.config} says vocab_size={model.get_vocab_size()}, the package's graphs {shape.vocab_size}; "
-                "serve the config.json that the package was compiled with"
-            )
-        if model.original_max_model_len is None:
-            model.max_model_len = min(model.max_model_len, context)
-        elif model.max_model_len > context:
-            raise ValueError(
-                f"max_model_len={model.max_model_len}: the package has a context of {context}; pass --max-model-len "
-                f"{context}, or compile with --context-length {model.max_model_len}"
-            )
-        cache, scheduler = vllm_config.cache_config, vllm_config.scheduler_config
-        if cache.user_specified_block_size and cache.block_size != model.max_model_len:
-            raise ValueError(
-                f"block_size={cache.block_size}: a block is a slot of the package, {model.max_model_len} tokens, which "
-                "no two requests can share; leave --block-size out"
-            )
-        if cache.num_gpu_blocks_override not in (None, slots + 1):
-            raise ValueError(
-                f"num_gpu_blocks_override={cache.num_gpu_blocks_override}: the package has {slots} slots, which are "
-                f"{slots + 1} blocks with vLLM's null block; leave it out"
-            )
-        cache.block_size = model.max_model_len
-        if cache.enable_prefix_caching:  # shared blocks would answer with the rows of another request
-            cache.enable_prefix_caching = False
-            _log.info(
-                "prefix caching is off: slots share no blocks; --kv-transfer-config with %s reuses rows", _CONNECTOR[0]
-            )
-        if scheduler.max_num_seqs > slots:
-            _log.info("max_num_seqs=%d becomes %d, the slots of the package", scheduler.max_num_seqs, slots)
-            scheduler.max_num_seqs = slots
+        _fit_context(model, case, shape)
+        _fit_blocks(vllm_config.cache_config, model.max_model_len, shape.slots)
+        if scheduler.max_num_seqs > shape.slots:
+            _log.info("max_num_seqs=%d becomes %d, the slots of the package", scheduler.max_num_seqs, shape.slots)
+            scheduler.max_num_seqs = shape.slots
         scheduler.async_scheduling = False
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "tcim_lite.vllm.worker.TcimWorker"
@@ -159,6 +122,57 @@ class TcimPlatform(Platform):
 
             parallel.distributed_executor_backend = RayStages
         _log.info_once(_banner(vllm_config, case, shape))
+
+
+def _refuse_states(vllm_config: Any, package: Package, shape: Shape) -> None:
+    """Raises ValueError for what states of the package rule out."""
+    if shape.carries and vllm_config.kv_transfer_config is not None:
+        raise ValueError(
+            f"kv_transfer_config: {package.folder} has states of linear attention, which only go forward, so no "
+            "prompt can take the beginning of another; leave it out"
+        )
+    stages = vllm_config.parallel_config.pipeline_parallel_size
+    if shape.guesses and stages > 1:
+        raise ValueError(
+            f"pipeline_parallel_size={stages}: {package.folder} has multi-token prediction, with which stages take "
+            "several tokens a run; compile without --mtp"
+        )
+
+
+def _fit_context(model: Any, case: Case, shape: Shape) -> None:
+    """Bounds the length of a request by the package's context."""
+    if model.get_vocab_size() != shape.vocab_size:
+        raise ValueError(
+            f"{case.config} says vocab_size={model.get_vocab_size()}, the package's graphs {shape.vocab_size}; "
+            "serve the config.json that the package was compiled with"
+        )
+    if model.original_max_model_len is None:
+        model.max_model_len = min(model.max_model_len, shape.context)
+    elif model.max_model_len > shape.context:
+        raise ValueError(
+            f"max_model_len={model.max_model_len}: the package has a context of {shape.context}; pass --max-model-len "
+            f"{shape.context}, or compile with --context-length {model.max_model_len}"
+        )
+
+
+def _fit_blocks(cache: Any, length: int, slots: int) -> None:
+    """Makes a block of vLLM's cache a slot of the package, of so many tokens."""
+    if cache.user_specified_block_size and cache.block_size != length:
+        raise ValueError(
+            f"block_size={cache.block_size}: a block is a slot of the package, {length} tokens, which no two requests "
+            "can share; leave --block-size out"
+        )
+    if cache.num_gpu_blocks_override not in (None, slots + 1):
+        raise ValueError(
+            f"num_gpu_blocks_override={cache.num_gpu_blocks_override}: the package has {slots} slots, which are "
+            f"{slots + 1} blocks with vLLM's null block; leave it out"
+        )
+    cache.block_size = length
+    if cache.enable_prefix_caching:  # shared blocks would answer with the rows of another request
+        cache.enable_prefix_caching = False
+        _log.info(
+            "prefix caching is off: slots share no blocks; --kv-transfer-config with %s reuses rows", _CONNECTOR[0]
+        )
 
 
 def _banner(vllm_config: Any, case: Case, shape: Shape) -> str:
