@@ -94,7 +94,8 @@ class Gguf:
         head_by_head: A checkpoint has the rows of q, k and v in turns of a head, in one tensor, the file one behind the
             other.
         tiled_values: Heads of values of linear attention lie in another order (`checkpoints/gguf/heads.py`).
-        latent: Its attention is latent: what turns of a head is all that `config.json` says of its size.
+        head: Key of the size of a head that `config.json` says. If it is another than usual, `derived` reads what else
+            the file says of sizes and turns.
         fits: Whether a file of an architecture that several families have is of this one, given what returns the value
             of a key.
         windowed: The family has sliding windows. Of those with one architecture, one has experts, and of the others
@@ -116,7 +117,7 @@ class Gguf:
     interleaved: bool = False
     head_by_head: bool = False
     tiled_values: bool = False
-    latent: bool = False
+    head: str = "attention.key_length"
     fits: Callable[[Callable[[str], Any]], bool] = lambda get: True
     windowed: bool = False
     layers: str = "model.layers"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,14 @@ from ..common.config_keys import Key, Only, size
 from ..common.config_rules import Windows, read_local_rope
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, Tensors, gate_up, plain
+from ..family import Family, Gguf, Tensors, gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..sounds import gemma4 as sounds
 from ..towers.gemma4 import GEMMA4
 from ..weights import roles
 from .shared.dense import CONTRACT
 from .shared.gemma import KEYS, TENSORS, TINY, window_by_pattern
+from .shared.gguf import GGUF_NORMS_AROUND, HEADS_BY_LAYER, LOCAL_THETA, PATTERN, windows_by_layer
 
 _LAYER = "model.layers.{layer}"
 _EXPERT = f"{_LAYER}.experts.{{expert}}"
@@ -149,6 +150,33 @@ _SIZES = (
     Key("per_layer_config", "by_layer", null=_nothing),
 )
 
+
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Sizes of a head are those of layers that see the whole context, and in keys of their own those of the others."""
+    read = {**windows_by_layer(get, config), "rope_local_base_freq": get(LOCAL_THETA) or 10000.0}
+    kinds, heads, inner = read.get("layer_types"), get(HEADS_BY_LAYER), get("feed_forward_length")
+    if isinstance(heads, list) and kinds is not None:
+        if len(heads) < len(kinds):
+            raise CompileError(
+                f"{HEADS_BY_LAYER} has {len(heads)} numbers, expected one for each of {len(kinds)} layers"
+            )
+        for key, kind in (("num_key_value_heads", "sliding"), ("num_global_key_value_heads", "full")):
+            found = {count for count, of in zip(heads, kinds, strict=False) if of.startswith(kind)}
+            if len(found) > 1:
+                raise CompileError(f"{HEADS_BY_LAYER} is {heads!r:.80}, expected one number for each kind of layer")
+            read |= {key: found.pop()} if found else {}
+    return {
+        **read,
+        "global_head_dim": get("attention.key_length"),
+        "final_logit_softcapping": get("final_logit_softcapping"),
+        "hidden_size_per_layer_input": get("embedding_length_per_layer_input") or 0,
+        "vocab_size_per_layer_input": config["vocab_size"],
+        "use_double_wide_mlp": isinstance(inner, list) and len(set(inner)) > 1,
+        "enable_moe_block": bool(get("expert_count")),
+        "top_k_experts": get("expert_used_count"),
+    }
+
+
 _MODEL = Family(
     model_type="gemma4",
     architecture="Gemma4ForConditionalGeneration",
@@ -188,6 +216,41 @@ _MODEL = Family(
         local_mask=_LOCAL_MASK,
         masks=(_LOCAL_MASK, Port("global_attention_mask", "global_attention_mask", "full_attention_mask")),
         layer_inputs=Port("per_layer_inputs", "per_layer_inputs", ""),
+    ),
+    gguf=Gguf(
+        arch="gemma4",
+        head="attention.key_length_swa",
+        windowed=True,
+        names={
+            **GGUF_NORMS_AROUND,
+            "per_layer_token_embd": "model.embed_tokens_per_layer",
+            "per_layer_model_proj": "model.per_layer_model_projection",
+            "per_layer_proj_norm": "model.per_layer_projection_norm",
+            "inp_gate": "per_layer_input_gate",
+            "proj": "per_layer_projection",
+            "post_norm": "post_per_layer_input_norm",
+            "layer_output_scale.weight": "layer_scalar",
+            "post_ffw_norm_1": "post_feedforward_layernorm_1",
+            "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+            "post_ffw_norm_2": "post_feedforward_layernorm_2",
+            "ffn_gate_inp": "router.proj",
+            "ffn_gate_inp.scale": "router.scale",
+            "ffn_down_exps.scale": "router.per_expert_scale",
+            **{f"ffn_{part}_exps": f"experts.{{expert}}.{part}_proj" for part in ("gate", "up", "down")},
+        },
+        also=(
+            PATTERN,
+            LOCAL_THETA,
+            HEADS_BY_LAYER,
+            "feed_forward_length",
+            "expert_count",
+            "attention.key_length_swa",
+            "attention.value_length_swa",
+            "rope.dimension_count_swa",
+            "final_logit_softcapping",
+        ),
+        keys={"attention.shared_kv_layers": "num_kv_shared_layers"},
+        derived=_of_gguf,
     ),
     experts=_experts,
     folded=_folded,
@@ -237,5 +300,6 @@ _ASSISTANT = replace(
     folded=lambda values: {"rotary_dim": _whole_sizes(values)[0]},
     vision=None,
     sound=None,
+    gguf=None,
 )
 FAMILY = replace(_MODEL, assistant=_ASSISTANT)

@@ -28,6 +28,7 @@ ARCH = {
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3": "gemma3",
+    "gemma4": "gemma4",
     "glm": "chatglm",
     "glm4": "glm4",
     "glm4_moe": "glm4moe",
@@ -70,6 +71,12 @@ ARCH = {
 }
 LATENT = tuple(family for family, arch in ARCH.items() if arch == "deepseek2")
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
+GEMMA4: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "global_head_dim": 96,
+    "vocab_size_per_layer_input": 331,
+}
 # What llama.cpp takes for granted, or the file says in another way.
 CHANGES: dict[str, dict[str, Any]] = {
     "cohere2": {"sliding_window_pattern": 4, "num_hidden_layers": 4},
@@ -78,6 +85,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "exaone4": {"layer_types": ["sliding_attention", "full_attention"]},
     "gemma2": {"query_pre_attn_scalar": 64, "final_logit_softcapping": 3.0},
     "gemma3": {"query_pre_attn_scalar": 64, "sliding_window_pattern": 6, "num_hidden_layers": 6},
+    "gemma4": GEMMA4,
     "hunyuan_v1_dense": {"rope_parameters": None, "rope_theta": 50000.0},  # a scaled theta stands for `alpha`
     "qwen2_moe": {"mlp_only_layers": []},
     "gpt_oss": {"max_position_embeddings": 131072, "rope_parameters": {**YARN, "rope_theta": 150000.0}},

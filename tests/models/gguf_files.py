@@ -79,7 +79,9 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
     made, experts, norms = {}, {}, {}
     for name, tensor in tensors.items():
         if ".experts." in name:
-            layer, part, kind = re.fullmatch(r"model\.layers\.(\d+)\.\w+\.experts\.\d+\.(\w+)\.(\w+)", name).groups()
+            layer, part, kind = re.fullmatch(
+                r"model\.layers\.(\d+)\.(?:\w+\.)?experts\.\d+\.(\w+)\.(\w+)", name
+            ).groups()
             stacked = experts.setdefault(f"blk.{layer}.ffn_{EXPERT[part]}_exps.{kind}", [])
             stacked.append(tensor.astype(np.float32))
             continue
@@ -111,6 +113,13 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
         if arch in LESS_ONE and name.endswith("norm.weight") and "linear_attn" not in name:
             made[gguf_name(name, arch)] += 1
     made |= {name: np.stack(parts) for name, parts in (experts | norms).items()}
+    if arch == "gemma4":  # as `Gemma4Model` of the converter writes experts, and what does not turn
+        for name in [name for name in made if name.endswith(".ffn_gate_exps.weight")]:
+            up = made.pop(name.replace("_gate_", "_up_"))
+            made[name.replace("_gate_", "_gate_up_")] = np.concatenate([made.pop(name), up], axis=1)
+        half = config["global_head_dim"] // 2
+        turned = int(config["global_head_dim"] * 0.25 / 2)
+        made["rope_freqs.weight"] = np.array([1.0] * turned + [1e30] * (half - turned), np.float32)
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "llama3":
         made["rope_freqs.weight"] = llama3_factors(config, rope)
@@ -168,7 +177,10 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     )
     if arch in ("command-r", "cohere2"):
         keys["logit_scale"] = config["logit_scale"]
-    if "num_experts" in config:
+    if "num_experts" in config and arch == "gemma4":
+        keys |= {"expert_count": config["num_experts"]}
+        keys["expert_feed_forward_length"] = config["moe_intermediate_size"]
+    elif "num_experts" in config:
         keys |= {"expert_count": config["num_experts"], "expert_used_count": config["num_experts_per_tok"]}
         keys["expert_feed_forward_length"] = config.get("moe_intermediate_size")
         if arch == "olmoe":
@@ -205,6 +217,25 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
             keys |= {"expert_gating_func": 2, "expert_weights_norm": config.get("norm_topk_prob", True)}
         if "mscale_all_dim" in rope:
             keys["rope.scaling.yarn_log_multiplier"] = 0.1 * rope["mscale_all_dim"]
+    if arch == "gemma4":
+        slides, whole = [kind == "sliding_attention" for kind in config["layer_types"]], config["global_head_dim"]
+        keys |= {f"attention.{part}_length": whole for part in ("key", "value")}
+        keys |= {f"attention.{part}_length_swa": head_dim for part in ("key", "value")}
+        keys |= {"rope.dimension_count": whole, "rope.dimension_count_swa": head_dim, "rope.freq_base": 1e6}
+        keys |= {"rope.freq_base_swa": 10000.0, "attention.sliding_window_pattern": slides}
+        shared, width = config.get("num_kv_shared_layers", 0), config["hidden_size_per_layer_input"]
+        keys |= {"attention.shared_kv_layers": shared, "embedding_length_per_layer_input": width}
+        keys["final_logit_softcapping"] = config["final_logit_softcapping"]
+        if global_heads := config.get("num_global_key_value_heads"):
+            heads = [config["num_key_value_heads"] if slide else global_heads for slide in slides]
+            keys["attention.head_count_kv"] = heads
+        if config.get("use_double_wide_mlp"):
+            own = len(slides) - shared
+            keys["feed_forward_length"] = [config["intermediate_size"] * (1 + (at >= own)) for at in range(len(slides))]
+        if config.get("enable_moe_block"):
+            keys["expert_used_count"] = config["top_k_experts"]
+        else:
+            keys.pop("expert_count", None)
     if arch == "lfm2moe":
         keys |= {"leading_dense_block_count": config["num_dense_layers"], "expert_gating_func": 2}
     if arch == "ernie4_5-moe":

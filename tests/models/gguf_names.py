@@ -8,6 +8,9 @@ NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
     "lm_head": "output",
+    "model.embed_tokens_per_layer": "per_layer_token_embd",
+    "model.per_layer_model_projection": "per_layer_model_proj",
+    "model.per_layer_projection_norm": "per_layer_proj_norm",
     "gpt_neox.embed_in": "token_embd",
     "gpt_neox.final_layer_norm": "output_norm",
     "embed_out": "output",
@@ -75,7 +78,22 @@ SHORT_CONV = {
     "ffn_norm": "ffn_norm",
     **{f"feed_forward.{theirs}": f"ffn_{ours}" for theirs, ours in (("w1", "gate"), ("w2", "down"), ("w3", "up"))},
 }
+GEMMA4 = {
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    **{f"post_feedforward_layernorm_{number}": f"post_ffw_norm_{number}" for number in (1, 2)},
+    "layer_scalar": "layer_output_scale.weight",
+    "router.proj": "ffn_gate_inp",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+}
 OWN = {
+    "gemma4": GEMMA4,
     "deepseek2": LATENT,
     "ernie4_5-moe": {**SHARED, "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
     "lfm2moe": {

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from family_checkpoints import family_config, family_tensors, write_family
-from gguf_families import ARCH, CHANGES, LATENT, SIZES, Type, compiled, make_gguf
+from gguf_families import ARCH, CHANGES, GEMMA4, LATENT, SIZES, Type, compiled, make_gguf
 from gguf_files import gguf_tensors, metadata_of, write_gguf
+from safetensors.numpy import save_file
 
 from tcim_lite.models.checkpoints.gguf import GgufCheckpoint
 from tcim_lite.models.common.errors import CheckpointError, CompileError
@@ -62,6 +63,7 @@ def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family:
         ("deepseek_v2", {"rope_parameters": LATENT_YARN}),
         ("deepseek_v3", {"q_lora_rank": None, "norm_topk_prob": False}),
         ("deepseek_v3", {"rope_parameters": {**LATENT_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+        ("gemma4", {**GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1}),  # 31B
         ("lfm2_moe", {"num_dense_layers": 0, "rope_theta": 1e6}),
         ("gpt_neox", {"use_parallel_residual": False}),
         ("olmo", {"clip_qkv": None}),
@@ -123,7 +125,7 @@ def fused(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
-@pytest.mark.parametrize("family", [family for family in ARCH if not family.startswith(("phi3", *LATENT))])
+@pytest.mark.parametrize("family", [family for family in ARCH if not family.startswith(("phi3", "gemma4", *LATENT))])
 def test_q_k_and_v_may_be_one_tensor(tmp_path: Path, family: str, kind: str) -> None:
     config = family_config(family, **CHANGES.get(family, {}))
     tensors = gguf_tensors(config, family_tensors(config), ARCH[family])
@@ -138,6 +140,19 @@ def test_q_k_and_v_may_be_one_tensor(tmp_path: Path, family: str, kind: str) -> 
         rows = whole.shape(name)[0]
         for start, stop in ((0, rows), (rows // 3, max(rows - 1, 1)), (rows // 2, rows // 2 + 1)):
             np.testing.assert_array_equal(cut.read(name, start, stop), whole.read(name, start, stop))
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "mixtral", "deepseek_v3"])
+def test_gate_and_up_of_experts_may_be_one_tensor(tmp_path: Path, family: str) -> None:
+    """As llama.cpp's converter writes them with --fuse-gate-up-exps."""
+    config = family_config(family)
+    tensors = gguf_tensors(config, family_tensors(config), ARCH[family])
+    keys = {"general.architecture": ARCH[family], **metadata_of(config, ARCH[family])}
+    want = compiled(write_gguf(tmp_path / "m.gguf", keys, tensors), tmp_path / "a", quant="float32")
+    for name in [name for name in tensors if ".ffn_gate_exps." in name]:
+        parts = [tensors.pop(name), tensors.pop(name.replace("_gate_", "_up_"))]
+        tensors[name.replace("_gate_", "_gate_up_")] = np.concatenate(parts, axis=1)
+    assert compiled(write_gguf(tmp_path / "fused.gguf", keys, tensors), tmp_path / "b", quant="float32") == want
 
 
 def test_q_k_and_v_in_one_tensor_have_the_rows_that_the_metadata_says(tmp_path: Path) -> None:
@@ -253,6 +268,38 @@ def test_early_files_have_keys_and_values_of_latent_attention_in_one_tensor(tmp_
     path = write_gguf(tmp_path / "missing.gguf", {**keys, **metadata_of(config, "deepseek2")}, made)
     with pytest.raises(CheckpointError, match=r"has no tensor 'blk\.1\.attn_v_b\.weight' \(model\.layers\.1\."):
         compiled(path, tmp_path / "d", quant="float32")
+
+
+GEMMA4_KINDS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = {
+    "26B-A4B": (
+        {"enable_moe_block": True, "num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 128},
+        {f"model.layers.{layer}.router.per_expert_scale": (8,) for layer in range(4)},
+    ),
+    "E2B": (
+        {"num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 64},
+        {
+            "model.per_layer_model_projection.weight": (256, 192),
+            "model.per_layer_projection_norm.weight": (64,),
+            "model.embed_tokens_per_layer.weight": (331, 256),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GEMMA4_KINDS)
+def test_gemma4_files_have_experts_and_inputs_of_layers(tmp_path: Path, kind: str) -> None:
+    """`ffn_gate_up_exps`, the factors of experts in `ffn_down_exps.scale`; MLPs of two widths."""
+    changes, more = GEMMA4_KINDS[kind]
+    config, rng = family_config("gemma4", **GEMMA4, **changes), np.random.default_rng(3)
+    tensors = family_tensors(config)
+    tensors |= {name: (rng.standard_normal(shape) * 0.1 + 1).astype(np.float16) for name, shape in more.items()}
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf/config.json").write_text(json.dumps(config))
+    save_file({name: each.astype(np.float32) for name, each in tensors.items()}, tmp_path / "hf/model.safetensors")
+    keys = {"general.architecture": "gemma4", **metadata_of(config, "gemma4")}
+    path = write_gguf(tmp_path / "m.gguf", keys, gguf_tensors(config, tensors, "gemma4"))
+    want = compiled(tmp_path / "hf", tmp_path / "a", quant="float32")
+    assert compiled(path, tmp_path / "b", quant="float32") == want
 
 
 def test_early_files_of_exaone_have_the_epsilon_of_norms_that_do_not_centre(tmp_path: Path) -> None:

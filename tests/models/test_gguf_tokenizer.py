@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from family_checkpoints import family_config, family_tensors
+from gguf_families import CHANGES
 from gguf_files import gguf_tensors, metadata_of, write_gguf
 
 from tcim_lite.llm import GenerationDefaults, Package, encode_chat, load_tokenizer
@@ -30,7 +31,7 @@ TEXTS = [
 def package_of(tmp_path: Path, family: str, tokenizer: dict[str, Any]) -> Package:
     """A package from a GGUF file with this tokenizer and random weights."""
     tokens = tokenizer.get("tokens", [])
-    config = family_config(family, vocab_size=len(tokens) or 331)
+    config = family_config(family, vocab_size=len(tokens) or 331, **CHANGES.get(family, {}))
     arch = {"mistral": "llama", "gpt_oss": "gpt-oss"}.get(family, family)
     keys = {"general.architecture": arch, **metadata_of(config, arch)}
     template = {"tokenizer.chat_template": tokenizer.pop("chat_template")} if "chat_template" in tokenizer else {}
@@ -145,6 +146,29 @@ def test_words_by_the_kinds_that_the_converter_names(tmp_path: Path, pre: str, w
     text = "It'll say 12345!!\n\u6211x Ab\u0301C"
     got = [text[begin:end] for _, (begin, end) in splitter.pre_tokenize_str(text)]
     assert "|".join(got) == words
+
+
+def test_gemma_4_merges_in_the_order_of_its_list_without_a_blank_before(tmp_path: Path) -> None:
+    """`tokenizer.ggml.model` is gemma4; the converter also writes scores, which llama.cpp does not read."""
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", *bytes_, "\u2581", "a", "b", "ab", "\u2581ab", "b\u2581"]
+    tokenizer = {
+        "model": "gemma4",
+        "tokens": tokens,
+        "scores": [-1000.0] * len(tokens),
+        "token_type": [3] * 4 + [6] * 256 + [1] * (len(tokens) - 260),
+        "merges": ["b \u2581", "a b", "\u2581 ab"],
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "unknown_token_id": 3,
+        "add_bos_token": True,
+        "add_space_prefix": False,
+    }
+    ours = load_tokenizer(package_of(tmp_path, "gemma4", tokenizer).tokenizer_folder)
+    text = "ab ab\u00e9"
+    got = ours.convert_ids_to_tokens(ours(text)["input_ids"])
+    assert got == ["<bos>", "a", "b\u2581", "ab", "<0xC3>", "<0xA9>"]
+    assert ours.decode(ours(text, add_special_tokens=False)["input_ids"]) == text
 
 
 def test_a_word_of_glm_that_is_a_token_is_not_merged(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ _NAMES = {
 # Of files made with --fuse-qkv: q, k and v below each other, each as it would be alone.
 _FUSED = "attn_qkv"  # also of linear attention, in the layers that have it
 _LINEAR = "linear_attn."
+_GATE_UP = "ffn_gate_up_exps"  # of files made with --fuse-gate-up-exps, and of Gemma 4: gate above up in each expert
 _MOST_EXPERTS = 1 << 12
 # Of a Linear with one output, and a bias of experts that ERNIE has as a row, which have one axis in the file.
 _ROW = ".ffn_gate_inp_shexp.weight"
@@ -52,7 +53,7 @@ _TAPS = (".ssm_conv1d.weight", ".shortconv.conv.weight")  # of a convolution alo
 _RATE = ".linear_attn.A_log"  # in the file minus its exponential
 _LAYER = re.compile(r"(?<=model\.layers)\.\d+\.")
 # Files of early 2024 have a tensor for each expert: blk.0.ffn_up.7.weight.
-_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?((?:shortconv\.)?\w+?)(?:\.(\d+))?(?:\.(weight|bias))?")
+_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?((?:shortconv\.)?\w+?)(?:\.(\d+))?(?:\.(weight|bias|scale))?")
 _ROTATED = re.compile(r".*\.self_attn\.([qk])_proj\.(weight|bias)")
 
 
@@ -70,6 +71,7 @@ class _Tensor(NamedTuple):
     own: str  # name in the file
     expert: int | None = None  # which of the tensor's
     of_qkv: str = ""  # "q", "k" or "v": which rows
+    half: int | None = None  # which half of the expert's rows
     joined: tuple[str, ...] = ()  # names of all, where there are several
 
 
@@ -140,6 +142,8 @@ class GgufCheckpoint:
         if tensor.of_qkv:
             first, last = self._rows_of_qkv(tensor)
             return (last - first, *shape[1:])
+        if tensor.half is not None:
+            return (shape[1] // 2, *shape[2:])
         return shape if tensor.expert is None else shape[1:]
 
     def check(self, name: str, shape: Sequence[int]) -> None:
@@ -151,7 +155,7 @@ class GgufCheckpoint:
             )
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        own, expert, of_qkv, joined = tensor = self._find(name)
+        own, expert, of_qkv, half, joined = tensor = self._find(name)
         shape = self.shape(name)
         stop = shape[0] if stop is None else stop
         if joined:
@@ -173,7 +177,7 @@ class GgufCheckpoint:
             rows = np.concatenate([self._finite(own, int(run[0]), int(run[-1]) + 1) for run in runs])
             return rows.reshape(-1, *shape[1:])
         if expert is not None:
-            begin = expert * shape[0]
+            begin = expert * shape[0] if half is None else (2 * expert + half) * shape[0]
         if not heads:
             values = self._finite(own, begin + start, begin + stop)
             return values if order.columns is None else np.take(values, order.columns, axis=1)
@@ -298,6 +302,11 @@ class GgufCheckpoint:
         if stem == _FUSED and not theirs and where and expert is None:
             for part in "qkv":
                 yield f"{where}{known[f'attn_{part}']}.{kind}", _Tensor(own, of_qkv=part)
+        elif stem == _GATE_UP and where and kind == "weight" and of_all_experts and shape[1] % 2 == 0:
+            for number in range(shape[0]):
+                for half, part in enumerate(("ffn_gate_exps", "ffn_up_exps")):
+                    theirs = f"{known[part].format(expert=number)}.{kind}"
+                    yield where + theirs, _Tensor(own, number, half=half)
         elif "{expert}" not in theirs:
             yield (where + theirs if theirs and expert is None else own), _Tensor(own)
         elif expert is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...common.errors import CheckpointError
 from ...families import FAMILIES
 from ...family import Family
-from .keys import CENTRED, HEADS_BY_LAYER, SECTIONS, Keys
+from .keys import CENTRED, HEADS_BY_LAYER, INNER, SECTIONS, Keys
 from .rope import ALWAYS, factors_as_scaling, longrope, rope_scaling
 
 
@@ -76,17 +76,17 @@ def config_json(
         raise CheckpointError(
             f"{where}: embedding_length={hidden!r} and attention.head_count={heads!r} must be positive"
         )
-    size = "rope.dimension_count" if family.gguf.latent else "attention.key_length"
-    head_dim = keys.get(size, hidden // heads)
+    head_dim = keys.get(family.gguf.head, hidden // heads)
     if not _are_sizes(head_dim):
         raise CheckpointError(f"{where}: the keys of a head have {head_dim!r:.80} elements, expected a positive number")
-    rotary_dim = head_dim if family.gguf.latent else _rotary_dim(keys, family, head_dim, where)
+    usual = family.gguf.head == "attention.key_length"
+    rotary_dim = _rotary_dim(keys, family, head_dim, where) if usual else head_dim
     config = {
         "architectures": [family.architecture],
         "model_type": family.model_type,
         "vocab_size": vocab_size,
         "hidden_size": hidden,
-        "intermediate_size": keys.need("feed_forward_length"),
+        "intermediate_size": _inner(keys, family),
         "num_hidden_layers": _layers(keys, where),
         "num_attention_heads": heads,
         "num_key_value_heads": _kv_heads(keys, family, heads),
@@ -102,6 +102,9 @@ def config_json(
         "attention_out_bias": "blk.0.attn_output.bias" in tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in tensors,
         "qkv_bias": not {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"}.isdisjoint(tensors),
+        "attention_k_eq_v": any(
+            name.replace("attn_k.", "attn_v.") not in tensors for name in tensors if ".attn_k.w" in name
+        ),
         "use_qk_norm": "blk.0.attn_q_norm.weight" in tensors,
         "use_parallel_residual": "blk.0.ffn_norm.weight" not in tensors,
         "sliding_window": keys.get("attention.sliding_window") or None,  # Phi-4's says 0
@@ -109,7 +112,7 @@ def config_json(
     config |= {theirs: keys.need(ours) for ours, theirs in family.gguf.keys.items()}
     if family.axes is not None:
         config["rope_scaling"] = {**(config["rope_scaling"] or {"rope_type": "default"}), **_sections(keys, where)}
-    if family.experts is not None:
+    if family.experts is not None and ("expert_count" not in family.gguf.also or keys.get("expert_count")):
         config |= _expert_keys(keys)
     if ALWAYS in rope_factors:
         if config["rope_scaling"] is not None:
@@ -135,9 +138,20 @@ def _kv_heads(keys: Keys, family: Family, heads: int) -> Any:
     """Those of all layers, apart from layers without attention, which a family may have."""
     assert family.gguf is not None
     by_layer = keys.given(HEADS_BY_LAYER)
-    if HEADS_BY_LAYER in family.gguf.also and isinstance(by_layer, list) and len(found := set(by_layer) - {0}) == 1:
-        return found.pop()
+    if HEADS_BY_LAYER in family.gguf.also and isinstance(by_layer, list):
+        found = [count for count in dict.fromkeys(by_layer) if count]
+        if len(found) == 1 or (found and family.gguf.head != "attention.key_length"):
+            return found[0]
     return keys.get(HEADS_BY_LAYER, heads)
+
+
+def _inner(keys: Keys, family: Family) -> Any:
+    """That of all layers, or of the first that has one in a family whose layers differ."""
+    assert family.gguf is not None
+    by_layer = keys.given(INNER)
+    if INNER in family.gguf.also and isinstance(by_layer, list) and any(by_layer):
+        return next(filter(None, by_layer))
+    return keys.need(INNER)
 
 
 def _expert_keys(keys: Keys) -> dict[str, Any]:
@@ -145,7 +159,7 @@ def _expert_keys(keys: Keys) -> dict[str, Any]:
         **dict.fromkeys(("num_experts", "n_routed_experts"), keys.need("expert_count")),
         "num_experts_per_tok": keys.need("expert_used_count"),
         # Mixtral's files have one length for both.
-        "moe_intermediate_size": keys.get("expert_feed_forward_length", keys.need("feed_forward_length")),
+        "moe_intermediate_size": keys.get("expert_feed_forward_length") or keys.need(INNER),
         "norm_topk_prob": True,  # as llama.cpp does in any case
     }
 

@@ -14,6 +14,7 @@ from ...common.rope import inverse_frequencies
 from .keys import Keys
 
 # Tensors [head_dim / 2] by which the frequencies are divided: always, or in a long and in a short context.
+_NEVER = 1e20  # of frequencies that do not turn, in layers of Gemma 4
 ALWAYS, _LONG, _SHORT = ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
@@ -57,6 +58,8 @@ def longrope(keys: Keys, factors: Mapping[str, NDArray[np.float32]], where: str)
 
 def factors_as_scaling(factors: NDArray[np.float32], config: Mapping[str, Any]) -> dict[str, Any]:
     """Llama 3's rule where the factors are what it gives, so that the table is the original's; else the factors."""
+    if (factors >= _NEVER).any() and ((factors == 1) | (factors >= _NEVER)).all():
+        return {"rope_type": "proportional", "partial_rotary_factor": float((factors == 1).mean())}
     common = {"head_dim": config["head_dim"], "theta": config["rope_theta"], "max_position_embeddings": 1 << 20}
     plain, _ = inverse_frequencies(**common, scaling={"rope_type": "default"}, context_length=1)
     for exponent in range(5, 21):

@@ -81,11 +81,13 @@ def _tokenizer(
         parts = _byte_level(metadata, tokens, SPLITS[pre], where)
     elif model == "llama":
         parts = _sentence_piece(metadata, tokens, kinds, where)
+    elif model == "gemma4":
+        parts = _gemma4(metadata, tokens, where)
     else:
         warnings.warn(
             f"{where}: its tokenizer {model!r} with the split {pre!r} is not known here, so the package has none; "
-            f"known are llama, and gpt2 with {', '.join(SPLITS)}. Put the tokenizer.json of the original model into "
-            "the package's folders",
+            f"known are llama, gemma4, and gpt2 with {', '.join(SPLITS)}. Put the tokenizer.json of the original model "
+            "into the package's folders",
             CompileWarning,
             stacklevel=4,
         )
@@ -110,16 +112,38 @@ def _tokenizer(
 def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], split: Split, where: str) -> dict[str, Any]:
     """BPE over bytes, as GPT-2 has it."""
     vocab = _vocab(tokens)
-    merges = [merge.split(" ", 1) for merge in metadata.get("tokenizer.ggml.merges", [])]
-    for merge in merges:
-        if len(merge) != 2 or not {*merge, "".join(merge)} <= vocab.keys():
-            raise CheckpointError(f"{where}: the merge {' '.join(merge)!r:.80} is not of two tokens to a third")
+    merges = _given_merges(metadata, vocab, where)
     return {
         "normalizer": {"type": "NFC"} if split.nfc else None,
         "pre_tokenizer": split.pre_tokenizer(),
         "post_processor": _around(metadata, tokens, {"bos": split.bos, "eos": False}),
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": _bpe(vocab, merges, ignore_merges=split.whole_words),
+    }
+
+
+def _given_merges(metadata: Mapping[str, Any], vocab: Mapping[str, int], where: str) -> list[list[str]]:
+    merges = [merge.split(" ", 1) for merge in metadata.get("tokenizer.ggml.merges", [])]
+    for merge in merges:
+        if len(merge) != 2 or not {*merge, "".join(merge)} <= vocab.keys():
+            raise CheckpointError(f"{where}: the merge {' '.join(merge)!r:.80} is not of two tokens to a third")
+    return merges
+
+
+def _gemma4(metadata: Mapping[str, Any], tokens: Sequence[str], where: str) -> dict[str, Any]:
+    """BPE over characters, with blanks as SentencePiece writes them and merges in the order of a list."""
+    vocab = _vocab(tokens)
+    number = metadata.get("tokenizer.ggml.unknown_token_id")
+    unknown = None if number is None else tokens[number]
+    decoders = [{"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}, {"type": "ByteFallback"}]
+    return {
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
+        "pre_tokenizer": None,
+        "post_processor": _around(metadata, tokens, {"bos": True, "eos": False}),
+        "decoder": {"type": "Sequence", "decoders": [*decoders, {"type": "Fuse"}]},
+        "model": _bpe(
+            vocab, _given_merges(metadata, vocab, where), unk_token=unknown, fuse_unk=True, byte_fallback=True
+        ),
     }
 
 
