@@ -29,6 +29,7 @@ FAMILY = replace(
     title="Gemma 4 12B",
     models="Gemma 4 12B, the language model",
     has="as Gemma 4, with neither inputs of layers nor experts",
+    gguf=None,  # its files are read as those of Gemma 4
     keys=(
         *(key for key in gemma4.FAMILY.keys if key.name not in (*_WITHOUT, "hidden_size_per_layer_input")),
         Key("max_position_embeddings", absent=262144),
