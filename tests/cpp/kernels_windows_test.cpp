@@ -70,20 +70,27 @@ void check_windows(int64_t taps, int64_t cols, int64_t inner) {
 
 // Windows of planes where they lie, with zeros of both signs and NaN.
 template <typename T>
-void check_pool_planes(int64_t in_rows, int64_t cols) {
-  const int64_t planes = uniform(1, 3), count = planes * in_rows * 2 * cols;
+void check_pool_planes(int64_t in_rows, int64_t in_cols, bool padded) {
+  const int64_t planes = uniform(1, 3), count = planes * in_rows * in_cols;
   GuardedBuffer<T> x(count);
   const float values[] = {0.0f, -0.0f, -1.0f, -2.0f, 3.0f, NAN, -INFINITY};
   for (int64_t i = 0; i < count; ++i) x[i] = to<T>(values[uniform(0, 6)]);
-  same_everywhere<T>(
-      concat("largest of planes of ", in_rows, " x ", 2 * cols), planes * ((in_rows + 1) / 2) * cols,
-      [&](const KernelTable& table, T* y) { table.pool_planes[kElem<T>]({x.data(), y, planes, in_rows, 2 * cols}); });
+  const PoolPlanesArgs args{x.data(), nullptr, planes, in_rows, in_cols, padded};
+  same_everywhere<T>(concat("largest of planes of ", in_rows, " x ", in_cols, padded ? " with padding" : ""),
+                     planes * args.rows() * args.cols(), [&](const KernelTable& table, T* y) {
+                       PoolPlanesArgs here = args;
+                       here.y = y;
+                       table.pool_planes[kElem<T>](here);
+                     });
 }
 
 template <typename T>
 void check_all(int64_t size) {
   if (size <= kPanel) check_windows<T>(uniform(1, 9), size, size);
-  for (const int64_t rows : {1, 2, 7}) check_pool_planes<T>(rows, size);
+  for (const int64_t rows : {1, 2, 7}) check_pool_planes<T>(rows, 2 * size, true);
+  for (const int64_t rows : {3, 4, 7}) {
+    for (const int64_t more : {1, 2}) check_pool_planes<T>(rows, 2 * size + more, false);
+  }
 }
 
 }  // namespace

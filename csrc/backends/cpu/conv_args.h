@@ -212,11 +212,16 @@ struct PoolArgs {
   int64_t taps, rows, cols, x_stride;
 };
 
-// The largest of windows of 3 x 3 with a stride of two and one element of padding, of planes where they lie.
+// The largest of windows of 3 x 3 with a stride of two, of planes where they lie: all inside, or with one element of
+// padding.
 struct PoolPlanesArgs {
-  const void* x;                     // [planes, in_rows, in_cols] T, in_cols even
-  void* y;                           // [planes, rows, in_cols / 2] T
-  int64_t planes, in_rows, in_cols;  // rows: half of in_rows, rounded up
+  const void* x;                     // [planes, in_rows, in_cols] T, in_cols even if padded
+  void* y;                           // [planes, rows, cols] T
+  int64_t planes, in_rows, in_cols;  // at least 3 unless padded
+  bool padded;
+
+  int64_t rows() const { return padded ? (in_rows + 1) / 2 : (in_rows - 1) / 2; }
+  int64_t cols() const { return padded ? in_cols / 2 : (in_cols - 1) / 2; }
 };
 
 }  // namespace tcim_lite::cpu

@@ -67,11 +67,13 @@ void PoolStep::run(const RunContext& context) const {
 }
 
 bool PoolStep::is_in_place() const {
-  const auto fits = [](const Window::Axis& axis) {
-    return axis.kernel == 3 && axis.stride == 2 && axis.pad == 1 && axis.dilation == 1 && axis.upsample == 1 &&
-           axis.out == (axis.in + 1) / 2;
+  const int64_t pad = window.h.pad;
+  const auto fits = [pad](const Window::Axis& axis) {
+    return axis.kernel == 3 && axis.stride == 2 && axis.pad == pad && axis.dilation == 1 && axis.upsample == 1 &&
+           axis.out == (pad == 1 ? axis.in + 1 : axis.in - 1) / 2;
   };
-  return !mean && window.w.in % 2 == 0 && fits(window.h) && fits(window.w);
+  const bool splits = pad == 1 ? window.w.in % 2 == 0 : pad == 0;
+  return !mean && splits && fits(window.h) && fits(window.w);
 }
 
 void PoolStep::run_in_place(const RunContext& context) const {
@@ -80,7 +82,7 @@ void PoolStep::run_in_place(const RunContext& context) const {
   context.pool.parallel_runs((planes + chunk - 1) / chunk, [&](int64_t index, int) {
     const int64_t plane = index * chunk;
     context.kernels.pool_planes[elem]({context.at(x) + plane * in_pixels * size, context.at(y) + plane * pixels * size,
-                                       std::min(chunk, planes - plane), window.h.in, window.w.in});
+                                       std::min(chunk, planes - plane), window.h.in, window.w.in, window.h.pad == 1});
   });
 }
 

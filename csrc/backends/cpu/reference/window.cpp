@@ -18,8 +18,8 @@ void pool(const PoolArgs& args) {
 
 template <Elem E>
 void pool_planes(const PoolPlanesArgs& args) {
-  const BlockWindow::Axis h{args.in_rows, 3, 2, 1, 1}, w{args.in_cols, 3, 2, 1, 1};
-  const int64_t rows = (args.in_rows + 1) / 2, cols = args.in_cols / 2;
+  const int64_t pad = args.padded ? 1 : 0, rows = args.rows(), cols = args.cols();
+  const BlockWindow::Axis h{args.in_rows, 3, 2, pad, 1}, w{args.in_cols, 3, 2, pad, 1};
   for (int64_t i = 0; i < args.planes * rows * cols; ++i) {
     const void* x = RefRow<E>::at(args.x, i / cols / rows * args.in_rows * args.in_cols);
     const auto value_at = [&](int64_t r, int64_t c) { return RefRow<E>::load(x, r * args.in_cols + c); };

@@ -31,39 +31,50 @@ inline Vec largest_behind(Vec first, const Three& three) {
 // all, so that of the other rows is left out.
 template <typename T>
 struct PlaneOfPool {
-  const T* x;
+  const T* x;  // what the middle of the first window reads
   T* y;
-  int64_t in_rows, in_cols;
+  int64_t rows, cols, in_rows, in_cols;  // in_rows: from x on
+  bool padded;
 
   template <typename Lanes, typename Low, typename High>
   void columns(int64_t column, Lanes lanes, Low low, High high) const {
     const Vec least = broadcast(-__builtin_inff());
-    Vec above = least;
-    for (int64_t row = 0; row < in_rows; row += 2) {
+    const auto taps_of = [&](int64_t row) __attribute__((always_inline)) {
       const T* from = x + row * in_cols;
-      Vec result = larger(above, largest_behind(least, neighbours_apart(from, column, least, low, high)));
-      if (row + 1 < in_rows) {
-        const Three three = neighbours_apart(from + in_cols, column, least, low, high);
+      const bool outside = padded || column > 0;  // or not read
+      const Vec before = outside ? least : broadcast(first_lane(load(from - 1, Tail(1))));
+      return neighbours_apart(from, column, before, low, high);
+    };
+    const auto largest_of = [](const Three& three) {
+      return larger(larger(three.taps[0], three.taps[1]), three.taps[2]);
+    };
+    Vec above = padded ? least : largest_of(taps_of(-1));
+    for (int64_t row = 0; row < rows; ++row) {
+      Vec result = larger(above, largest_behind(least, taps_of(2 * row)));
+      if (2 * row + 1 < in_rows) {
+        const Three three = taps_of(2 * row + 1);
         result = larger(result, largest_behind(least, three));
-        above = larger(larger(three.taps[0], three.taps[1]), three.taps[2]);
+        above = largest_of(three);
       }
-      store(y + row / 2 * (in_cols / 2) + column, result, lanes);
+      store(y + row * cols + column, result, lanes);
     }
   }
 
   void run() const {
-    for_lanes(in_cols / 2, [&](int64_t column, auto lanes) {
-      split_lanes(in_cols - 2 * column, lanes, [&](auto low, auto high) { columns(column, lanes, low, high); });
+    for_lanes(cols, [&](int64_t column, auto lanes) {
+      split_lanes(2 * (cols - column), lanes, [&](auto low, auto high) { columns(column, lanes, low, high); });
     });
   }
 };
 
 template <typename T>
 void pool_planes(const PoolPlanesArgs& args) {
-  const int64_t in_rows = args.in_rows, in_cols = args.in_cols, of_plane = (in_rows + 1) / 2 * (in_cols / 2);
+  const int64_t in_rows = args.in_rows, in_cols = args.in_cols, rows = args.rows(), cols = args.cols();
+  const int64_t above = args.padded ? 0 : 1;
   for (int64_t plane = 0; plane < args.planes; ++plane) {
-    const T* x = static_cast<const T*>(args.x) + plane * in_rows * in_cols;
-    PlaneOfPool<T>{x, static_cast<T*>(args.y) + plane * of_plane, in_rows, in_cols}.run();
+    const T* x = static_cast<const T*>(args.x) + plane * in_rows * in_cols + above * (in_cols + 1);
+    T* y = static_cast<T*>(args.y) + plane * rows * cols;
+    PlaneOfPool<T>{x, y, rows, cols, in_rows - above, in_cols, args.padded}.run();
   }
 }
 
