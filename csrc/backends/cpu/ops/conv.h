@@ -9,6 +9,7 @@ namespace tcim_lite::cpu {
 // padding.
 struct TapRun {
   bool has(int64_t tap) const { return first_tap <= tap && tap < end_tap; }
+  int64_t taps() const { return end_tap - first_tap; }
   int64_t first, end, first_tap, end_tap;
 };
 std::vector<TapRun> tap_runs(const Window::Axis& axis);

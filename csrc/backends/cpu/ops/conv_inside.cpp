@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cstring>
 
 #include "backends/cpu/dispatch.h"
 #include "backends/cpu/ops/conv_direct.h"
@@ -24,9 +23,15 @@ int64_t inside_products(const Window::Axis& axis, int64_t least) {
   return found;
 }
 
-int64_t most_taps(const std::vector<TapRun>& runs) {
+// Of a pixel that does not read all taps, at most.
+int64_t most_gathered(const std::vector<TapRun>& rows, const std::vector<TapRun>& columns, int64_t all) {
   int64_t found = 1;
-  for (const TapRun& run : runs) found = std::max(found, run.end_tap - run.first_tap);
+  for (const TapRun& across : rows) {
+    for (const TapRun& along : columns) {
+      const int64_t taps = across.taps() * along.taps();
+      if (taps < all) found = std::max(found, taps);
+    }
+  }
   return found;
 }
 
@@ -102,10 +107,11 @@ void ConvStep::sum_taps(const RunContext& context, const Places& places, const f
   const int64_t taps = window.taps(), width = window.w.out, pixels_end = part.pixel + part.count;
   const int64_t rows = std::min(places.slab, outputs - row), vectors = parts_of(rows, 16);
   const SlabWeights factors(*this, row);
-  // An even number of channels whose terms fit the scratch, as an fp16 term has its pair beside it.
+  // Channels whose gathered terms fit the scratch: whole blocks of x where two do, or an even number, as an fp16 term
+  // has its pair beside it.
   const bool stored = !all && format == WeightFormat::LinearF32;
-  const int64_t most = stored ? most_taps(row_runs_) * most_taps(column_runs_) : taps,
-                some = places.terms / most / 2 * 2;
+  const int64_t fit = places.terms / (stored ? most_gathered(row_runs_, column_runs_, taps) : taps),
+                some = fit < 2 * kBlock ? fit / 2 * 2 : fit / kBlock * kBlock;
   for (int64_t channel = 0; channel < channels; channel += some) {
     const int64_t here = std::min(some, channels - channel), first = channel * taps;
     const float* packed = factors.packed(context.kernels, rows, first, here * taps, scratch.weights);
@@ -114,27 +120,29 @@ void ConvStep::sum_taps(const RunContext& context, const Places& places, const f
     const int64_t lines = parts_of(next_count * taps * factors.term, 64);
     // The terms of pixels that read the same taps, of which the first of a row lies at `at`; how many there are.
     const auto gather = [&](const TapRun& across, const TapRun& along, int64_t at) {
-      int64_t count = 0;
-      const auto take = [&](int64_t term, int64_t offset) {
+      const int64_t top = all ? 0 : across.first_tap, bottom = all ? window.h.kernel : across.end_tap;
+      const int64_t left = all ? 0 : along.first_tap, right = all ? window.w.kernel : along.end_tap;
+      const int64_t of_row = right - left, kept = (bottom - top) * of_row;
+      for (int64_t i = top; i < bottom; ++i) {
+        const int64_t tap = i * window.w.kernel + left, to = (i - top) * of_row;
         for (int64_t v = 0; v < vectors; ++v)
-          std::memcpy(scratch.packed + (v * kSlabTerms + count) * 16, packed + v * factors.packed_stride + term * 16,
-                      64);
-        scratch.offsets[count++] = offset;
-      };
-      for (int64_t c = 0; c < here; ++c) {
-        for (int64_t i = all ? 0 : across.first_tap; i < (all ? window.h.kernel : across.end_tap); ++i) {
-          for (int64_t j = all ? 0 : along.first_tap; j < (all ? window.w.kernel : along.end_tap); ++j) {
-            const int64_t term = c * taps + i * window.w.kernel + j;
+          context.kernels.widen[kF32]({packed + v * factors.packed_stride + tap * 16,
+                                       scratch.packed + (v * kSlabTerms + to) * 16, here, of_row * 16, taps * 16,
+                                       kept * 16, 1.0f});
+        for (int64_t c = 0; c < here; ++c) {
+          for (int64_t j = left; j < right; ++j) {
             const bool inside = across.has(i) && along.has(j);
-            take(term, inside ? direct_offsets_[first + term] : scratch.zeros - source - at);
+            scratch.offsets[c * kept + to + j - left] =
+                inside ? direct_offsets_[first + c * taps + i * window.w.kernel + j] : scratch.zeros - source - at;
           }
         }
       }
-      return count;
+      return here * kept;
     };
     for (const TapRun& across : row_runs_) {
       for (const TapRun& along : column_runs_) {
-        int64_t terms = -1;
+        const bool gathers = all || across.taps() * along.taps() < taps;
+        int64_t terms = gathers ? -1 : here * taps;
         for (int64_t y = std::max(across.first, part.pixel / width); y < across.end && y * width < pixels_end; ++y) {
           const int64_t begin = std::max(along.first + y * width, part.pixel) - part.pixel;
           const int64_t end = std::min(along.end + y * width, pixels_end) - part.pixel;
@@ -145,6 +153,8 @@ void ConvStep::sum_taps(const RunContext& context, const Places& places, const f
                           kSlabTerms * 16, scratch.acc + begin * vectors * 16,
                           terms,           vectors,
                           end - begin,     first == 0};
+          if (!gathers) args.offsets = direct_offsets_.data() + first, args.packed = packed;
+          if (!gathers) args.packed_stride = factors.packed_stride;
           args.step = kBlock;
           // A share of the weights that come next.
           const int64_t line = lines * begin / part.count, behind = lines * end / part.count;
