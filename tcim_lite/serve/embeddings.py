@@ -1,4 +1,4 @@
-"""/v1/embeddings: the hidden states of the last token of each text, as unit vectors.
+"""/v1/embeddings and /embed: the hidden states of the last token of each text, as unit vectors.
 
 Only packages of `compile --hidden-states` have them; as with vLLM and llama.cpp, nothing else is done to them.
 """
@@ -19,9 +19,10 @@ from .answers import Answers
 from .completion import completion_prompts, prompt_count
 from .errors import ApiError
 from .guard import read_body
-from .protocol import EmbeddingRequest
+from .protocol import EmbeddingRequest, EmbedRequest
 from .reading import read
 from .service import Service
+from .shortening import shortened
 from .streams import JsonResponse, watching
 
 MOST_TEXTS = 2048  # as at OpenAI
@@ -33,22 +34,10 @@ async def embeddings(service: Service, http: Request) -> Response:
     """POST /v1/embeddings."""
     request = read(EmbeddingRequest, await read_body(http, service.options.max_body_bytes))
     adapter = adapter_of(service, request.model)
-    slots = service.engines.slots
-    if not slots.hidden_size:
-        raise ApiError(
-            404,
-            "/v1/embeddings: the graphs of this package give logits, no embeddings; serve an embedding model that was "
-            "compiled with --hidden-states",
-            code="unsupported_route",
-        )
-    size = slots.hidden_size if request.dimensions is None else request.dimensions
-    if not 1 <= size <= slots.hidden_size:
-        raise ApiError(
-            400, f"dimensions={size}: expected 1 to {slots.hidden_size}", param="dimensions", code="invalid_value"
-        )
+    size = _size(service, http, request.dimensions)
     if (count := prompt_count(request.input)) > MOST_TEXTS:
         raise ApiError(400, f"input: {count} texts; expected at most {MOST_TEXTS}", param="input")
-    most = slots.context_length
+    most = service.engines.slots.context_length
     prompts = await service.in_thread(
         lambda: completion_prompts(request.input, service.vocabulary, most, field="input")
     )
@@ -66,6 +55,49 @@ async def embeddings(service: Service, http: Request) -> Response:
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
     )
+
+
+async def embed(service: Service, http: Request) -> Response:
+    """POST /embed, of Text Embeddings Inference: a list of vectors."""
+    request = read(EmbedRequest, await read_body(http, service.options.max_body_bytes))
+    adapter, size = adapter_of(service, request.model), _size(service, http, request.dimensions)
+    texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
+    if not 1 <= len(texts) <= MOST_TEXTS:
+        raise ApiError(400, f"inputs: {len(texts)} texts; expected 1 to {MOST_TEXTS}", param="inputs")
+    vocabulary, most = service.vocabulary, service.engines.slots.context_length
+    keeps_end = request.truncation_direction in ("Left", "left")
+
+    def encode(text: str) -> list[int]:
+        return vocabulary.encode(text, special=True)
+
+    def prompts_of() -> list[list[int]]:
+        if request.truncate:
+            return [shortened(vocabulary, text, encode, most, keeps_end=keeps_end) for text in texts]
+        return completion_prompts(list(texts), vocabulary, most, field="inputs")
+
+    vectors = await vectors_of(service, http, await service.in_thread(prompts_of), adapter, "inputs")
+    made = [vector[:size] if request.normalize is False else unit(vector[:size]) for vector in vectors]
+    return JsonResponse([_shown(vector, in_base64=False) for vector in made])
+
+
+def _size(service: Service, http: Request, dimensions: int | None) -> int:
+    """How long vectors are.
+
+    Raises:
+        ApiError: 404: The package makes none. 400: They are not as long.
+    """
+    most = service.engines.slots.hidden_size
+    if not most:
+        raise ApiError(
+            404,
+            f"{http.url.path}: the graphs of this package give logits, no embeddings; serve an embedding model that "
+            "was compiled with --hidden-states",
+            code="unsupported_route",
+        )
+    size = most if dimensions is None else dimensions
+    if not 1 <= size <= most:
+        raise ApiError(400, f"dimensions={size}: expected 1 to {most}", param="dimensions", code="invalid_value")
+    return size
 
 
 async def vectors_of(

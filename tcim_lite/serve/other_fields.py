@@ -10,6 +10,7 @@ from .protocol import (
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
+    EmbedRequest,
     RerankRequest,
     Sampling,
     ScoreRequest,
@@ -152,6 +153,7 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
     },
     CompletionRequest: {"add_special_tokens": (True,)},
     EmbeddingRequest: {**_POOLED, "add_special_tokens": (True,), "embd_normalize": (2,)},
+    EmbedRequest: {"prompt_name": ()},
     RerankRequest: _RANKED,
     ScoreRequest: _RANKED,
     ResponsesRequest: {

@@ -84,6 +84,17 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     encoding_format: Literal["float", "base64"] | None = None
 
 
+class EmbedRequest(msgspec.Struct, kw_only=True):
+    """Body of /embed, of Text Embeddings Inference; `prompt_name` is refused unless it is null."""
+
+    inputs: str | list[str]
+    model: str | None = None
+    normalize: bool | None = None
+    dimensions: int | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["Left", "Right", "left", "right"] | None = None
+
+
 class RankedText(msgspec.Struct, kw_only=True):
     """A document as an object."""
 
@@ -91,10 +102,15 @@ class RankedText(msgspec.Struct, kw_only=True):
 
 
 class RerankRequest(msgspec.Struct, kw_only=True):
-    """Body of /v1/rerank."""
+    """Body of /v1/rerank: `documents`, or `texts` and the fields behind them as Text Embeddings Inference has them."""
 
     query: str
-    documents: list[str | RankedText]
+    documents: str | list[str | RankedText] | None = None
+    texts: list[str] | None = None
+    raw_scores: bool | None = None
+    return_text: bool | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["Left", "Right", "left", "right"] | None = None
     model: str | None = None
     top_n: int | None = None
     return_documents: bool | None = None
@@ -102,10 +118,18 @@ class RerankRequest(msgspec.Struct, kw_only=True):
 
 
 class ScoreRequest(msgspec.Struct, kw_only=True):
-    """Body of /v1/score: one text or as many as of the others on the left, any number on the right."""
+    """Body of /v1/score: one text or as many as of the others on the left, any number on the right.
 
-    text_1: str | list[str]
-    text_2: str | list[str]
+    vLLM has four names for the two sides.
+    """
+
+    text_1: str | list[str] | None = None
+    text_2: str | list[str] | None = None
+    data_1: str | list[str] | None = None
+    data_2: str | list[str] | None = None
+    queries: str | list[str] | None = None
+    documents: str | list[str] | None = None
+    items: str | list[str] | None = None
     model: str | None = None
     instruct: str | None = None
 

@@ -10,7 +10,7 @@ from ..llm.json_object import read_object
 from .errors import ApiError
 
 _MOST_BYTES = 256 << 20
-_CHARS_PER_TOKEN = 16  # more than texts have
+CHARS_PER_TOKEN = 16  # more than texts have
 _AT_A_CUT = 64  # so many tokens less may the whole of a text have than a part of it, where the part ends in a word
 
 
@@ -75,7 +75,7 @@ class Vocabulary:
         Raises:
             ApiError: The text has more tokens.
         """
-        length = _CHARS_PER_TOKEN * most
+        length = CHARS_PER_TOKEN * most
         while length < len(text):
             count = len(self.encode(text[:length], special=special))
             if count > most + _AT_A_CUT:

@@ -57,6 +57,31 @@ def test_texts_become_vectors_in_their_order(embedder, vector_of, form):
     assert answer.usage.prompt_tokens == answer.usage.total_tokens > len(texts)
 
 
+def test_vectors_in_the_form_of_text_embeddings_inference(embedder, vector_of):
+    def embed(**body):
+        done = embedder.post("/embed", json=body)
+        assert done.status_code == 200, done.text
+        return np.float32(done.json())
+
+    np.testing.assert_array_equal(embed(inputs=QUESTIONS[:3]), [vector_of(text) for text in QUESTIONS[:3]])
+    np.testing.assert_array_equal(embed(inputs=QUESTIONS[0], prompt_name=None), [vector_of(QUESTIONS[0])])
+    (raw,) = embed(inputs=QUESTIONS[0], normalize=False).astype(np.float64)
+    np.testing.assert_array_equal(np.float32(raw / np.linalg.norm(raw)), vector_of(QUESTIONS[0]))
+    (short,) = embed(inputs=QUESTIONS[0], dimensions=5).astype(np.float64)
+    np.testing.assert_allclose(short, raw[:5] / np.linalg.norm(raw[:5]), rtol=1e-6)
+    long = "one " * (4 * CONTEXT)
+    cut = embed(inputs=long, truncate=True)
+    np.testing.assert_array_equal(cut, embed(inputs=long[: len(long) // 2], truncate=True))
+    for body, message in (
+        ({"inputs": long}, "the context holds"),
+        ({"inputs": []}, "inputs: 0 texts"),
+        ({"inputs": "a", "prompt_name": "query"}, "prompt_name"),
+    ):
+        done = embedder.post("/embed", json=body)
+        assert done.status_code == 400, done.text
+        assert message in done.json()["error"]["message"]
+
+
 def test_a_short_queue_takes_many_texts(start, vector_of):
     texts = [f"text {number}" for number in range(20)]
     with start("--max-queue", "1", batch=2, **HIDDEN).client() as client:

@@ -113,6 +113,44 @@ def test_scores_of_pairs(model, ranker):
             assert abs(item["score"] - want) <= bound
 
 
+@pytest.mark.parametrize("names", [("data_1", "data_2"), ("queries", "documents"), ("queries", "items")])
+def test_scores_by_the_other_names_of_vllm(ranker, names):
+    left, right = names
+    want = asked(ranker, "/v1/score", text_1=QUERY, text_2=DOCUMENTS)["data"]
+    assert asked(ranker, "/score", **{left: QUERY, right: DOCUMENTS})["data"] == want
+    done = ranker.post("/v1/score", json={left: [QUERY] * 3, right: DOCUMENTS})
+    assert f"{left}: 3 texts for 4 of {right}" in done.json()["error"]["message"]
+
+
+def test_documents_are_ranked_in_the_form_of_text_embeddings_inference(ranker):
+    want = asked(ranker, "/v1/rerank", query=QUERY, documents=DOCUMENTS)["results"]
+    found = asked(ranker, "/rerank", query=QUERY, texts=DOCUMENTS, raw_scores=False, return_text=False)
+    assert found == [{"index": item["index"], "score": item["relevance_score"]} for item in want]
+    raw = asked(ranker, "/rerank", query=QUERY, texts=DOCUMENTS, raw_scores=True, return_text=True)
+    assert [item["text"] for item in raw] == [DOCUMENTS[item["index"]] for item in want]
+    logits = np.array([item["score"] for item in raw])
+    np.testing.assert_allclose(1 / (1 + np.exp(-logits)), [item["score"] for item in found], rtol=1e-12)
+    (alone,) = asked(ranker, "/v1/rerank", query=QUERY, documents=DOCUMENTS[0])["results"]  # one text is no list
+    assert alone["relevance_score"] == next(item["score"] for item in found if item["index"] == 0)
+
+
+@pytest.mark.parametrize("side", ["Right", "left"])
+def test_texts_are_cut_to_the_context_if_that_is_asked_for(model, ranker, side):
+    words = " ".join(f"{number}," for number in range(600))
+    body = {"query": QUERY, "texts": [words], "truncate": True, "truncation_direction": side}
+    (found,) = asked(ranker, "/rerank", **body)
+    offsets = model.tokenizer.encode(words, add_special_tokens=False).offsets
+    fitting = ""
+    for kept in range(1, len(offsets)):
+        text = words[offsets[-kept][0] :] if side == "left" else words[: offsets[kept - 1][1]]
+        prompt = f"{BEFORE}<Instruct>: {ASKED}\n<Query>: {QUERY}\n<Document>: {text}{BEHIND}"
+        if len(model.tokenizer.encode(prompt, add_special_tokens=False).ids) > 511:  # one is left for the answer
+            break
+        fitting = text
+    (whole,) = asked(ranker, "/rerank", query=QUERY, texts=[fitting])
+    assert found["score"] == whole["score"]
+
+
 def test_an_embedding_model_compares_vectors(embedder):
     with embedder.client() as client:
         items = client.embeddings.create(model="qwen3", input=[QUERY, *DOCUMENTS]).data
@@ -139,6 +177,14 @@ def test_an_embedding_model_compares_vectors(embedder):
             "not supported; leave it out",
         ),
         ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, 400, "text_1: 2 texts for 3 of text_2"),
+        ("/v1/score", {"text_1": "a", "documents": ["a"]}, 400, "expected text_1 and text_2, or data_1 and data_2"),
+        ("/v1/rerank", {"query": QUERY}, 400, "documents: missing"),
+        ("/rerank", {"query": QUERY, "texts": ["a"], "documents": ["a"]}, 400, "expected one of them"),
+        ("/rerank", {"query": QUERY, "texts": ["a"], "top_n": 1}, 400, "top_n: goes with documents"),
+        ("/rerank", {"query": QUERY, "documents": ["a"], "truncate": True}, 400, "truncate: goes with texts"),
+        ("/rerank", {"query": QUERY, "texts": ["word " * 600]}, 400, "the context holds 512"),
+        ("/rerank", {"query": "word " * 600, "texts": ["a"], "truncate": True}, 400, "the context holds 512"),
+        ("/embed", {"inputs": "a"}, 404, "/embed: the graphs of this package give logits"),
     ],
 )
 def test_what_cannot_be_ranked(ranker, path, body, status, message):
