@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 
 import numpy as np
@@ -169,14 +170,16 @@ def test_a_long_sound_is_heard_in_parts_in_every_form(models, servers, name):
         found = create(**options, response_format="verbose_json", timestamp_granularities=["segment"])
         events = list(create(**options, stream=True))
     parts = [(part.start, part.end) for part in found.segments]
-    cut = [(0.0, 4.0), (4.0, 8.0), (8.0, 9.5)]
+    assert (parts[0][0], parts[-1][1]) == (0.0, 9.5)
+    assert all(end == begin for (_, end), (begin, _) in itertools.pairwise(parts))
     if name == "qwen3_omni_moe":  # whose encoder takes any length
-        cut = [(0.0, 9.5)]
-    assert parts == cut
+        assert len(parts) == 1
+    else:
+        assert all(3 < end - begin < 4 for begin, end in parts[:-1])
     assert (found.duration, found.text) == (9.5, whole.text)
     assert "".join(event.delta for event in events[:-1]) == events[-1].text == whole.text
-    assert len(events) > len(cut)
-    assert events[-1].usage.output_tokens == len(cut) * LIMIT
+    assert len(events) > len(parts)
+    assert events[-1].usage.output_tokens == len(parts) * LIMIT
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import tcim_lite.runtime as tcim
 
 from ..media import Configs, MediaPrompts, Seen
@@ -14,6 +17,7 @@ from .mel import RATE
 from .wav import read_wav
 from .whisper import WhisperReader
 
+_LAST, _QUIET = RATE, RATE // 10  # samples in which a cut is looked for, and at a time
 # By `model_type`: the graph that hears, and what feeds it.
 _HEARD: dict[str, tuple[str, type[EncoderReader]]] = {
     "qwen3_asr": ("encode.hmm", EncoderReader),
@@ -76,15 +80,30 @@ class SoundPrompts(MediaPrompts):
     def parts(self, data: bytes) -> list[tuple[float, float, Seen]]:
         """A sound of any length, in parts that the encoder takes: begin and end in seconds, and what is there.
 
-        A last part that is too short for a row is left out.
+        A part ends where it is quiet. A last part that is too short for a row is left out.
 
         Raises:
             MediaError: It cannot be read, or is too short.
         """
         samples = read_wav(data)
-        found = []
-        for begin in range(0, max(len(samples), 1), self._reader.part):
-            piece = samples[begin : begin + self._reader.part]
-            if not begin or len(piece) >= self._reader.least:
-                found.append((begin / RATE, (begin + len(piece)) / RATE, Seen(self._reader.prepare(piece))))
+        found, begin = list[tuple[float, float, Seen]](), 0
+        while not found or len(samples) - begin >= self._reader.least:
+            end = begin + quiet_end(samples[begin:], self._reader.part)
+            found.append((begin / RATE, end / RATE, Seen(self._reader.prepare(samples[begin:end]))))
+            begin = end
         return found
+
+
+def quiet_end(samples: NDArray[np.float32], most: int) -> int:
+    """How many samples of a sound are a part of it, at most `most`.
+
+    A longer sound is cut in the middle of the quietest tenth of a second of the last second that fits, where hardly a
+    word is cut. vLLM does the same.
+    """
+    if len(samples) <= most:
+        return len(samples)
+    size = min(_QUIET, most // 4)
+    windows = samples[most - min(_LAST, most // 2) : most].astype(np.float64)
+    windows = windows[len(windows) % size :].reshape(-1, size)
+    quietest = int((windows**2).sum(axis=1).argmin())
+    return most - (len(windows) - quietest) * size + size // 2
