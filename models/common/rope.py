@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,32 +31,143 @@ class RopeTable:
     sin: NDArray[np.float32]
 
 
-def rope_table(
-    *, head_dim: int, theta: float, scaling: Mapping[str, Any], max_position_embeddings: int, context_length: int
-) -> RopeTable:
-    """Returns the table for positions 0 .. context_length - 1.
+@dataclass(frozen=True, kw_only=True)
+class Rope:
+    """A rotary embedding.
 
-    Args:
+    Attributes:
         head_dim: Even size of a head.
         theta: Base of the frequencies.
         scaling: `rope_type` and its parameters, as in the config.
-        max_position_embeddings: From the config.
-        context_length: Rows of the table. `dynamic` and `longrope` choose their frequencies for this length, as
-            transformers does once the context has grown to it.
-
-    Raises:
-        CompileError: An unknown rope type or a parameter is missing.
+        max_position_embeddings: From the config; "default" and others do not read it.
     """
-    inv_freq, factor = inverse_frequencies(
-        head_dim=head_dim,
-        theta=theta,
-        scaling=scaling,
-        max_position_embeddings=max_position_embeddings,
-        context_length=context_length,
-    )
-    angles = np.arange(context_length, dtype=_F32)[:, None] * inv_freq
-    wide = angles.astype(np.float64)
-    return RopeTable(cos=np.cos(wide).astype(_F32) * _F32(factor), sin=np.sin(wide).astype(_F32) * _F32(factor))
+
+    head_dim: int
+    theta: float
+    scaling: Mapping[str, Any] = field(default_factory=lambda: {"rope_type": "default"})
+    max_position_embeddings: int = 0
+
+    def table(self, context_length: int) -> RopeTable:
+        """Returns the table for positions 0 .. context_length - 1.
+
+        `dynamic` and `longrope` choose their frequencies for this length, as transformers does once the context has
+        grown to it.
+
+        Raises:
+            CompileError: An unknown rope type or a parameter is missing.
+        """
+        inv_freq, factor = self.inverse_frequencies(context_length)
+        angles = np.arange(context_length, dtype=_F32)[:, None] * inv_freq
+        wide = angles.astype(np.float64)
+        return RopeTable(cos=np.cos(wide).astype(_F32) * _F32(factor), sin=np.sin(wide).astype(_F32) * _F32(factor))
+
+    def inverse_frequencies(self, context_length: int) -> tuple[NDArray[np.float32], float]:
+        """Returns the inverse frequencies [head_dim / 2] fp32 and the attention factor; raises as `table`."""
+        rope_type = self.scaling.get("rope_type", "default")
+        if rope_type not in (*ROPE_TYPES, BY_MSCALE):
+            raise CompileError(f"rope_type {rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
+        try:
+            with np.errstate(all="ignore"):
+                found, factor = self._frequencies(rope_type, context_length)
+                if np.isfinite([*(found * _F32(context_length)), _F32(factor)]).all():
+                    return found, factor
+        except CompileError:
+            raise
+        except (ArithmeticError, ValueError):  # divisions by zero, logarithms of it
+            pass
+        numbers = {
+            "rope_theta": self.theta,
+            **{key: value for key, value in self.scaling.items() if not isinstance(value, list)},
+        }
+        raise CompileError(
+            f"rope_type {rope_type!r} has no angles for {context_length} positions and {self.head_dim} elements of a "
+            f"head that turn, by {numbers}; check these numbers of config.json"
+        )
+
+    def _frequencies(self, rope_type: str, context_length: int) -> tuple[NDArray[np.float32], float]:
+        head_dim, theta, scaling, most = self.head_dim, self.theta, self.scaling, self.max_position_embeddings
+        if rope_type == "default":
+            return _F32(1) / _powers(theta, head_dim), 1.0
+        if rope_type == "proportional":
+            turned = int(_number(scaling, "partial_rotary_factor", 1.0) * head_dim // 2)
+            if not 1 <= turned <= head_dim // 2:
+                raise CompileError(
+                    f"rope_type 'proportional': partial_rotary_factor turns {turned} of {head_dim // 2} pairs"
+                )
+            frequencies = _F32(1) / _powers(theta, head_dim) / _F32(_number(scaling, "factor", 1.0))
+            return np.where(np.arange(head_dim // 2) < turned, frequencies, _F32(0)), 1.0
+        if rope_type == "linear":
+            return _F32(1) / _powers(theta, head_dim) / _F32(_number(scaling, "factor")), 1.0
+        if rope_type == "dynamic" and scaling.get("alpha"):  # Hunyuan's, which does not grow with the context
+            base = theta * _number(scaling, "alpha") ** (head_dim / (head_dim - 2))
+            return _F32(1) / _powers(base, head_dim), 1.0
+        if rope_type == "dynamic":
+            factor, seq_len = _number(scaling, "factor"), max(context_length, most)
+            growth = (factor * seq_len / most) - (factor - 1)
+            return _F32(1) / _powers(theta * growth ** (head_dim / (head_dim - 2)), head_dim), 1.0
+        original = int(_number(scaling, "original_max_position_embeddings", most))
+        if rope_type == "yarn":
+            return self._yarn(original)
+        if rope_type in ("longrope", BY_MSCALE):
+            return self._longrope(original, context_length)
+        return self._llama3(original), 1.0
+
+    def _yarn(self, original: int) -> tuple[NDArray[np.float32], float]:
+        head_dim, scaling = self.head_dim, self.scaling
+        factor = _number(scaling, "factor", self.max_position_embeddings / original)
+        if scaling.get("attention_factor") is not None:
+            attention_factor = _number(scaling, "attention_factor")
+        elif scaling.get("mscale") and scaling.get("mscale_all_dim"):
+            top, bottom = _number(scaling, "mscale"), _number(scaling, "mscale_all_dim")
+            attention_factor = _mscale(factor, top) / _mscale(factor, bottom)
+        else:
+            attention_factor = _mscale(factor)
+
+        def correction(rotations: float) -> float:
+            return (head_dim * math.log(original / (rotations * 2 * math.pi))) / (2 * math.log(self.theta))
+
+        low, high = correction(_number(scaling, "beta_fast", 32)), correction(_number(scaling, "beta_slow", 1))
+        if scaling.get("truncate", True):
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, head_dim - 1)
+        span = high - low if high != low else 0.001
+        ramp = np.clip((np.arange(head_dim // 2, dtype=_F32) - _F32(low)) / _F32(span), 0, 1)
+        keep = _F32(1) - ramp
+        powers = _powers(self.theta, head_dim)
+        interpolated, extrapolated = _F32(1) / (_F32(factor) * powers), _F32(1) / powers
+        return interpolated * (_F32(1) - keep) + extrapolated * keep, float(attention_factor)
+
+    def _longrope(self, original: int, context_length: int) -> tuple[NDArray[np.float32], float]:
+        head_dim, scaling = self.head_dim, self.scaling
+        factor = _number(scaling, "factor", self.max_position_embeddings / original)
+        mscale = "long_mscale" if context_length > original else "short_mscale"
+        by_mscale = scaling["rope_type"] == BY_MSCALE and scaling.get(mscale) is not None
+        given = mscale if by_mscale else "attention_factor"
+        if scaling.get(given) is not None:
+            attention_factor = _number(scaling, given)
+        else:
+            attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+        key = "long_factor" if context_length > original else "short_factor"
+        try:
+            stretch = np.asarray(scaling.get(key) or (), dtype=_F32)
+        except (TypeError, ValueError):
+            raise CompileError(f"rope_type 'longrope' needs numbers in {key!r}, got {scaling[key]!r:.40}") from None
+        if stretch.shape != (head_dim // 2,):
+            raise CompileError(f"rope_type 'longrope' needs {key!r} with {head_dim // 2} numbers, got {stretch.size}")
+        if not (np.isfinite(stretch) & (stretch > 0)).all():
+            raise CompileError(f"rope_type 'longrope' needs positive numbers in {key!r}")
+        return _F32(1) / (stretch * _powers(self.theta, head_dim)), float(attention_factor)
+
+    def _llama3(self, original: int) -> NDArray[np.float32]:
+        factor, low, high = (_number(self.scaling, key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+        inv_freq = _F32(1) / _powers(self.theta, self.head_dim)
+        # torch computes number / tensor as reciprocal(tensor) * number: two roundings.
+        wavelength = _F32(1) / inv_freq * _F32(2 * math.pi)
+        scaled = np.where(wavelength > _F32(original / low), inv_freq / _F32(factor), inv_freq)
+        smooth = (_F32(1) / wavelength * _F32(original) - _F32(low)) / _F32(high - low)
+        smoothed = (_F32(1) - smooth) * scaled / _F32(factor) + smooth * scaled
+        medium = (wavelength >= _F32(original / high)) & (wavelength <= _F32(original / low))
+        return np.where(medium, smoothed, scaled)
 
 
 def grown(table: RopeTable, scaling: Mapping[str, Any]) -> RopeTable:
@@ -81,64 +192,6 @@ def unturned(head_dim: int, factors: NDArray[np.float32]) -> RopeTable:
     return RopeTable(cos=cos, sin=np.zeros_like(cos))
 
 
-def inverse_frequencies(
-    *, head_dim: int, theta: float, scaling: Mapping[str, Any], max_position_embeddings: int, context_length: int
-) -> tuple[NDArray[np.float32], float]:
-    """Returns the inverse frequencies [head_dim / 2] fp32 and the attention factor; arguments as `rope_table`."""
-    rope_type = scaling.get("rope_type", "default")
-    if rope_type not in (*ROPE_TYPES, BY_MSCALE):
-        raise CompileError(f"rope_type {rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
-    try:
-        with np.errstate(all="ignore"):
-            found, factor = _frequencies(rope_type, head_dim, theta, scaling, max_position_embeddings, context_length)
-            if np.isfinite([*(found * _F32(context_length)), _F32(factor)]).all():
-                return found, factor
-    except CompileError:
-        raise
-    except (ArithmeticError, ValueError):  # divisions by zero, logarithms of it
-        pass
-    numbers = {"rope_theta": theta, **{key: value for key, value in scaling.items() if not isinstance(value, list)}}
-    raise CompileError(
-        f"rope_type {rope_type!r} has no angles for {context_length} positions and {head_dim} elements of a head that "
-        f"turn, by {numbers}; check these numbers of config.json"
-    )
-
-
-def _frequencies(
-    rope_type: str,
-    head_dim: int,
-    theta: float,
-    scaling: Mapping[str, Any],
-    max_position_embeddings: int,
-    context_length: int,
-) -> tuple[NDArray[np.float32], float]:
-    if rope_type == "default":
-        return _F32(1) / _powers(theta, head_dim), 1.0
-    if rope_type == "proportional":
-        turned = int(_number(scaling, "partial_rotary_factor", 1.0) * head_dim // 2)
-        if not 1 <= turned <= head_dim // 2:
-            raise CompileError(
-                f"rope_type 'proportional': partial_rotary_factor turns {turned} of {head_dim // 2} pairs"
-            )
-        frequencies = _F32(1) / _powers(theta, head_dim) / _F32(_number(scaling, "factor", 1.0))
-        return np.where(np.arange(head_dim // 2) < turned, frequencies, _F32(0)), 1.0
-    if rope_type == "linear":
-        return _F32(1) / _powers(theta, head_dim) / _F32(_number(scaling, "factor")), 1.0
-    if rope_type == "dynamic" and scaling.get("alpha"):  # Hunyuan's, which does not grow with the context
-        base = theta * _number(scaling, "alpha") ** (head_dim / (head_dim - 2))
-        return _F32(1) / _powers(base, head_dim), 1.0
-    if rope_type == "dynamic":
-        factor, seq_len = _number(scaling, "factor"), max(context_length, max_position_embeddings)
-        growth = (factor * seq_len / max_position_embeddings) - (factor - 1)
-        return _F32(1) / _powers(theta * growth ** (head_dim / (head_dim - 2)), head_dim), 1.0
-    original = int(_number(scaling, "original_max_position_embeddings", max_position_embeddings))
-    if rope_type == "yarn":
-        return _yarn(head_dim, theta, scaling, original, max_position_embeddings)
-    if rope_type in ("longrope", BY_MSCALE):
-        return _longrope(head_dim, theta, scaling, original, max_position_embeddings, context_length)
-    return _llama3(head_dim, theta, scaling, original), 1.0
-
-
 def _powers(base: float, head_dim: int) -> NDArray[np.float32]:
     exponents = np.arange(0, head_dim, 2, dtype=_F32) / _F32(head_dim)
     return np.power(np.float64(_F32(base)), exponents.astype(np.float64)).astype(_F32)
@@ -160,74 +213,6 @@ def score_growth(scaling: Mapping[str, Any]) -> float:
     if scaling.get("rope_type", "default") == "default" or not scaling.get("mscale_all_dim"):
         return 1.0
     return _mscale(_number(scaling, "factor"), _number(scaling, "mscale_all_dim")) ** 2
-
-
-def _yarn(
-    head_dim: int, theta: float, scaling: Mapping[str, Any], original: int, max_position_embeddings: int
-) -> tuple[NDArray[np.float32], float]:
-    factor = _number(scaling, "factor", max_position_embeddings / original)
-
-    if scaling.get("attention_factor") is not None:
-        attention_factor = _number(scaling, "attention_factor")
-    elif scaling.get("mscale") and scaling.get("mscale_all_dim"):
-        top, bottom = _number(scaling, "mscale"), _number(scaling, "mscale_all_dim")
-        attention_factor = _mscale(factor, top) / _mscale(factor, bottom)
-    else:
-        attention_factor = _mscale(factor)
-
-    def correction(rotations: float) -> float:
-        return (head_dim * math.log(original / (rotations * 2 * math.pi))) / (2 * math.log(theta))
-
-    low, high = correction(_number(scaling, "beta_fast", 32)), correction(_number(scaling, "beta_slow", 1))
-    if scaling.get("truncate", True):
-        low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, head_dim - 1)
-    span = high - low if high != low else 0.001
-    ramp = np.clip((np.arange(head_dim // 2, dtype=_F32) - _F32(low)) / _F32(span), 0, 1)
-    keep = _F32(1) - ramp
-    powers = _powers(theta, head_dim)
-    interpolated, extrapolated = _F32(1) / (_F32(factor) * powers), _F32(1) / powers
-    return interpolated * (_F32(1) - keep) + extrapolated * keep, float(attention_factor)
-
-
-def _longrope(
-    head_dim: int,
-    theta: float,
-    scaling: Mapping[str, Any],
-    original: int,
-    max_position_embeddings: int,
-    context_length: int,
-) -> tuple[NDArray[np.float32], float]:
-    factor = _number(scaling, "factor", max_position_embeddings / original)
-    mscale = "long_mscale" if context_length > original else "short_mscale"
-    by_mscale = scaling["rope_type"] == BY_MSCALE and scaling.get(mscale) is not None
-    given = mscale if by_mscale else "attention_factor"
-    if scaling.get(given) is not None:
-        attention_factor = _number(scaling, given)
-    else:
-        attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    key = "long_factor" if context_length > original else "short_factor"
-    try:
-        stretch = np.asarray(scaling.get(key) or (), dtype=_F32)
-    except (TypeError, ValueError):
-        raise CompileError(f"rope_type 'longrope' needs numbers in {key!r}, got {scaling[key]!r:.40}") from None
-    if stretch.shape != (head_dim // 2,):
-        raise CompileError(f"rope_type 'longrope' needs {key!r} with {head_dim // 2} numbers, got {stretch.size}")
-    if not (np.isfinite(stretch) & (stretch > 0)).all():
-        raise CompileError(f"rope_type 'longrope' needs positive numbers in {key!r}")
-    return _F32(1) / (stretch * _powers(theta, head_dim)), float(attention_factor)
-
-
-def _llama3(head_dim: int, theta: float, scaling: Mapping[str, Any], original: int) -> NDArray[np.float32]:
-    factor, low, high = (_number(scaling, key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
-    inv_freq = _F32(1) / _powers(theta, head_dim)
-    # torch computes number / tensor as reciprocal(tensor) * number: two roundings.
-    wavelength = _F32(1) / inv_freq * _F32(2 * math.pi)
-    scaled = np.where(wavelength > _F32(original / low), inv_freq / _F32(factor), inv_freq)
-    smooth = (_F32(1) / wavelength * _F32(original) - _F32(low)) / _F32(high - low)
-    smoothed = (_F32(1) - smooth) * scaled / _F32(factor) + smooth * scaled
-    medium = (wavelength >= _F32(original / high)) & (wavelength <= _F32(original / low))
-    return np.where(medium, smoothed, scaled)
 
 
 def sinusoids(positions: NDArray[np.int64], width: int) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from ..blocks import DeltaNet
 from ..blocks.attention import attention_blocks
 from ..blocks.unit_norms import unit_norms
 from ..common.progress import Progress
-from ..common.rope import grown, query_growth, rope_table, unturned
+from ..common.rope import Rope, grown, query_growth, unturned
 from ..model_config import ModelConfig
 from ..weights.pack_stream import row_chunks, to_fp16
 from ..weights.packed_rows import packed_rows
@@ -104,13 +104,9 @@ def rope_tables(config: ModelConfig, context: int) -> Iterator[tuple[str, NDArra
     if (local := config.local_rope) is not None:
         ropes.append((LOCAL_COS, LOCAL_SIN, local.head_dim, local.theta, local.scaling))
     for cos, sin, head_dim, theta, scaling in ropes:
-        table = rope_table(
-            head_dim=head_dim,
-            theta=theta,
-            scaling=scaling,
-            max_position_embeddings=config.max_position_embeddings,
-            context_length=context,
-        )
+        most = config.max_position_embeddings
+        rope = Rope(head_dim=head_dim, theta=theta, scaling=scaling, max_position_embeddings=most)
+        table = rope.table(context)
         yield cos, table.cos
         yield sin, table.sin
         if cos == ROPE_COS and (growing := [block for block in attention_blocks(config) if block.grows]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -344,16 +345,16 @@ def test_early_gemma2_files_have_the_window_and_the_caps_of_llama_cpp(tmp_path: 
 
 def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
     """As llama.cpp does, whatever rule they come from."""
-    from tcim_lite.models.common.rope import inverse_frequencies
+    from tcim_lite.models.common.rope import Rope
 
     config = family_config("llama")
     factors = np.linspace(1, 5, config["head_dim"] // 2, dtype=np.float32)
     tensors = {**gguf_tensors(config, family_tensors(config), "llama"), "rope_freqs.weight": factors}
     path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama", **metadata_of(config, "llama")}, tensors)
     read = read_config(GgufCheckpoint(path).config)
-    sizes = {"head_dim": read.head_dim, "theta": read.rope_theta, "max_position_embeddings": 64, "context_length": 64}
-    got, factor = inverse_frequencies(**sizes, scaling=read.rope_scaling)
-    plain, _ = inverse_frequencies(**sizes, scaling={"rope_type": "default"})
+    rope = Rope(head_dim=read.head_dim, theta=read.rope_theta, max_position_embeddings=64)
+    got, factor = dataclasses.replace(rope, scaling=read.rope_scaling).inverse_frequencies(64)
+    plain, _ = rope.inverse_frequencies(64)
     np.testing.assert_allclose(got, plain / factors, rtol=1e-6)
     assert factor == 1
 

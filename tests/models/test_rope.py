@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.common.rope import inverse_frequencies, rope_table
+from tcim_lite.models.common.rope import Rope
 
 CONTEXT = 1024
 SCALINGS: dict[str, dict[str, Any]] = {
@@ -58,18 +58,15 @@ def test_table_is_that_of_transformers(case: str, theta: float) -> None:
     config = Qwen3Config(
         head_dim=128, max_position_embeddings=max_positions, rope_parameters={**scaling, "rope_theta": theta}
     )
-    arguments = {
-        "head_dim": 128, "theta": theta, "scaling": scaling,
-        "max_position_embeddings": max_positions, "context_length": CONTEXT,
-    }  # fmt: skip
+    rope = Rope(head_dim=128, theta=theta, scaling=scaling, max_position_embeddings=max_positions)
     oracle = Qwen3RotaryEmbedding(config)
     cos, sin = (part[0, :, :64].numpy() for part in oracle(torch.zeros(1), torch.arange(CONTEXT)[None]))
 
     # torch's vectorised pow is not correctly rounded; ours is. Every other step rounds alike.
-    inv_freq, _ = inverse_frequencies(**arguments)
+    inv_freq, _ = rope.inverse_frequencies(CONTEXT)
     assert ulps(inv_freq, oracle.inv_freq.numpy()) <= 1
     # With equal frequencies the cosines differ by torch's last place only; an angle moves by position * ulp otherwise.
-    table = rope_table(**arguments)
+    table = rope.table(CONTEXT)
     same = inv_freq == oracle.inv_freq.numpy()
     assert (~same).sum() <= 2
     unit = 2.0**-23 * max(1.0, float(oracle.attention_scaling))
@@ -80,9 +77,7 @@ def test_table_is_that_of_transformers(case: str, theta: float) -> None:
 
 
 def test_first_row_is_the_identity() -> None:
-    table = rope_table(
-        head_dim=8, theta=1e4, scaling={"rope_type": "default"}, max_position_embeddings=64, context_length=5
-    )
+    table = Rope(head_dim=8, theta=1e4).table(5)
     assert table.cos.shape == table.sin.shape == (5, 4)
     assert table.cos.dtype == table.sin.dtype == np.float32
     assert (table.cos[0] == 1).all()
@@ -118,16 +113,11 @@ def test_first_row_is_the_identity() -> None:
 @pytest.mark.filterwarnings("error")
 def test_refusals(scaling: dict[str, Any], message: str) -> None:
     with pytest.raises(CompileError, match=message):
-        rope_table(head_dim=8, theta=1e4, scaling=scaling, max_position_embeddings=64, context_length=5)
+        Rope(head_dim=8, theta=1e4, scaling=scaling, max_position_embeddings=64).table(5)
 
 
 def test_two_elements_that_turn_have_no_dynamic_frequencies() -> None:
     """The exponent divides by two less."""
+    scaling = {"rope_type": "dynamic", "factor": 2.0}
     with pytest.raises(CompileError, match="no angles for 5 positions and 2 elements"):
-        rope_table(
-            head_dim=2,
-            theta=1e4,
-            scaling={"rope_type": "dynamic", "factor": 2.0},
-            max_position_embeddings=64,
-            context_length=5,
-        )
+        Rope(head_dim=2, theta=1e4, scaling=scaling, max_position_embeddings=64).table(5)

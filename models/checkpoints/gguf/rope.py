@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import CheckpointError
-from ...common.rope import inverse_frequencies
+from ...common.rope import Rope
 from .keys import Keys
 
 # Tensors [head_dim / 2] by which the frequencies are divided: always, or in a long and in a short context.
@@ -60,8 +61,8 @@ def factors_as_scaling(factors: NDArray[np.float32], config: Mapping[str, Any]) 
     """Llama 3's rule where the factors are what it gives, so that the table is the original's; else the factors."""
     if (factors >= _NEVER).any() and ((factors == 1) | (factors >= _NEVER)).all():
         return {"rope_type": "proportional", "partial_rotary_factor": float((factors == 1).mean())}
-    common = {"head_dim": config["head_dim"], "theta": config["rope_theta"], "max_position_embeddings": 1 << 20}
-    plain, _ = inverse_frequencies(**common, scaling={"rope_type": "default"}, context_length=1)
+    rope = Rope(head_dim=config["head_dim"], theta=config["rope_theta"], max_position_embeddings=1 << 20)
+    plain, _ = rope.inverse_frequencies(1)
     for exponent in range(5, 21):
         rule: dict[str, Any] = {
             "rope_type": "llama3",
@@ -71,7 +72,7 @@ def factors_as_scaling(factors: NDArray[np.float32], config: Mapping[str, Any]) 
             "original_max_position_embeddings": 1 << exponent,
         }
         if rule["factor"] > 1 and factors.shape == plain.shape:
-            scaled, _ = inverse_frequencies(**common, scaling=rule, context_length=1)
+            scaled, _ = replace(rope, scaling=rule).inverse_frequencies(1)
             if np.allclose(plain / scaled, factors, rtol=1e-5, atol=0):
                 return rule
     numbers = factors.tolist()

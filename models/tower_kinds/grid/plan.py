@@ -23,7 +23,7 @@ from ...blocks.weights import Weight
 from ...common.errors import CompileError
 from ...common.package import vision_sizes
 from ...common.profiles import Profile
-from ...common.rope import rope_table
+from ...common.rope import Rope
 from ...model_config import ModelConfig
 from ...weights import encoder_roles as roles
 from ...weights.spec import LinearSpec, TensorSource, VectorSpec
@@ -210,13 +210,7 @@ def _tables(plan: GridPlan, tensors: TensorSource) -> dict[str, NDArray[Any]]:
     config = plan.config
     merge = config["spatial_merge_size"]
     sides = [max(spec.patches) if spec.patches else merge * spec.tokens(config) for spec in plan.graphs.values()]
-    rope = rope_table(
-        head_dim=config.head_dim // 2,
-        theta=config["rope_theta"],
-        scaling={"rope_type": "default"},
-        max_position_embeddings=max(sides),
-        context_length=max(sides),
-    )
+    rope = Rope(head_dim=config.head_dim // 2, theta=config["rope_theta"]).table(max(sides))
     scale = np.float32(1 / math.sqrt(config.head_dim))
     found = dict(zip(roles.ROPE, (rope.cos, rope.sin, rope.cos * scale, rope.sin * scale), strict=True))
     if not any(spec.takes_image for spec in plan.graphs.values()):

@@ -15,7 +15,7 @@ from tcim_lite.hmm import Graph, WeightEntry
 from ...blocks.specs import specs_of
 from ...blocks.weights import Weight
 from ...common.profiles import Profile
-from ...common.rope import rope_table
+from ...common.rope import Rope
 from ...weights import encoder_roles as roles
 from ...weights.roles import ones
 from ...weights.spec import LinearSpec, TensorSource, VectorSpec
@@ -77,18 +77,13 @@ class PooledPlan:
         (table,), own = self.tables()[:1], config.tower.tensors
         places = tensors.matrix(table.tensors[0], table.tensor_shapes[0]).read(0, 2)
         patches = tensors.matrix(own[roles.PATCHES].names[0], (config.hidden, config.patch_inputs))
-        rope = rope_table(
-            head_dim=config["head_dim"] // 2,
-            theta=config["rope_theta"],
-            scaling={"rope_type": "default"},
-            max_position_embeddings=config["position_embedding_size"],
-            context_length=config["position_embedding_size"],
-        )
+        rope = Rope(head_dim=config["head_dim"] // 2, theta=config["rope_theta"])
+        turns = rope.table(config["position_embedding_size"])
         found: dict[str, NDArray[Any]] = {
             roles.PATCHES_BIAS.name: -patches.read(0, config.hidden).sum(axis=1, dtype=np.float64).astype(np.float32),
             **{name: part.reshape(-1, config.hidden).astype(dtype) for name, part in zip(PLACES, places, strict=True)},
-            COS: rope.cos.astype(dtype),
-            SIN: rope.sin.astype(dtype),
+            COS: turns.cos.astype(dtype),
+            SIN: turns.sin.astype(dtype),
             **{ones(count): np.ones(count, np.float32) for count in sorted({config["head_dim"], config.hidden})},
         }
         if config["standardize"]:
