@@ -101,7 +101,7 @@ class Gguf:
         windowed: The family has sliding windows. Of those with one architecture, one has experts, and of the others
             this is the one with windows.
         layers: What names of a layer's tensors begin with in a Hugging Face checkpoint.
-        joined: Tensors that the file has in several: name in a Hugging Face checkpoint -> names in the file
+        joined: Tensors that the file has in several: name in a Hugging Face checkpoint, and names in the file
             (`checkpoints/gguf/joined.py`).
         names: Tensors that are not named as in other families, or that others have not: name in the file
             -> name in a Hugging Face checkpoint. A name without `.weight` or `.bias` stands for both; one with
@@ -121,7 +121,7 @@ class Gguf:
     fits: Callable[[Callable[[str], Any]], bool] = lambda get: True
     windowed: bool = False
     layers: str = "model.layers"
-    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    joined: tuple[tuple[str, tuple[str, ...]], ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.errors import CompileError
-from ..family import Family
+from ..family import Family, Gguf
 from ..model_config import ModelConfig
 from . import bamba
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.state_space import GGUF_KEYS, gguf_names, state_space, tensors, with_states
 from .shared.state_space import KEYS as STATE_KEYS
 from .shared.state_space import TINY as STATE_TINY
-from .shared.state_space import state_space, tensors, with_states
 
 _LAYER = "model.layers.{layer}"
 _FACTORS = (
@@ -53,6 +53,17 @@ def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"embedding_scale": values["embedding_multiplier"], "logit_scale": values["lm_head_multiplier"]}
 
 
+_GGUF = Gguf(
+    arch="falcon-h1",
+    names={
+        **gguf_names("mamba"),
+        "output_norm": "model.final_layernorm",
+        **dict.fromkeys(("ffn_norm", "ffn_norm.weight"), "pre_ff_layernorm.weight"),  # the converter writes the former
+        **{f"ffn_{part}": f"feed_forward.{part}_proj" for part in ("gate", "up", "down")},
+    },
+    keys={**GGUF_KEYS, "ssm.inner_size": "mamba_d_ssm"},
+    derived=lambda get, config: {"mamba_norm_before_gate": False},  # the factors are in the weights of a file
+)
 FAMILY = Family(
     model_type="falcon_h1",
     architecture="FalconH1ForCausalLM",
@@ -78,6 +89,7 @@ FAMILY = Family(
     layer=_layer,
     tensors={**TENSORS, **bamba.MLP, **tensors(f"{_LAYER}.mamba")},
     contract=with_states(CONTRACT),
+    gguf=_GGUF,
     folded=_folded,
     tiny={
         **TINY,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,11 @@ from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import granite, granitemoe, granitemoeshared
 from .shared.dense import CONTRACT
-from .shared.state_space import KEYS, TINY, layer_kinds, state_space, tensors, with_states
+from .shared.gguf import HEADS_BY_LAYER, heads_by_layer
+from .shared.state_space import GGUF_KEYS, KEYS, TINY, gguf_names, layer_kinds, state_space, tensors, with_states
 
 _KINDS = ("linear_attention", "full_attention")
+_DOWN = "shared_mlp.output_linear"
 _GRANITE = granitemoeshared.FAMILY
 
 
@@ -39,7 +41,13 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
 def _experts(values: Mapping[str, Any]) -> Experts | None:
     read = granitemoe.FAMILY.experts
     assert read is not None
-    return read(values) if values["num_local_experts"] else None
+    if not values["num_local_experts"]:
+        return None
+    if not values["num_experts_per_tok"]:
+        raise CompileError(
+            f"config.json: num_experts_per_tok=0 of {values['num_local_experts']} experts, expected some"
+        )
+    return read(values)
 
 
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -54,6 +62,24 @@ def _all_states(values: Mapping[str, Any]) -> tuple[str, ...]:
     return ("linear_attention",) * int(values["num_hidden_layers"])
 
 
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Files of this architecture have state-space layers and no rotation; those without are of the architecture of
+    Granite 3."""
+    inner, hidden = get("ssm.inner_size"), config["hidden_size"]
+    if not isinstance(inner, int) or inner < 1 or inner % hidden:
+        raise CompileError(f"ssm.inner_size={inner!r:.40}, expected a multiple of {hidden}, embedding_length")
+    kinds = ["full_attention" if count else "linear_attention" for count in heads_by_layer(get, config)]
+    return {
+        "layer_types": kinds,
+        "mamba_expand": inner // hidden,
+        "position_embedding_type": "nope",
+        "num_local_experts": config.get("num_experts", 0),
+        "shared_intermediate_size": get("expert_shared_feed_forward_length"),
+    }
+
+
+_MOE = granitemoe.FAMILY.gguf
+assert _MOE is not None
 FAMILY = replace(
     _GRANITE,
     model_type="granitemoehybrid",
@@ -68,6 +94,7 @@ FAMILY = replace(
         *KEYS,
         Key("mamba_proj_bias", "flag", absent=False),
         Key("num_local_experts", "count", absent=8),
+        Key("num_experts_per_tok", "count", absent=2),
         Key("shared_intermediate_size", "count", absent=1024),
         Key("position_embedding_type", "choice", absent="nope", null="nope"),
         Key("layer_types", "names", absent=_all_states, null=_all_states, also="layers_block_type"),
@@ -80,6 +107,18 @@ FAMILY = replace(
         roles.DOWN: _GRANITE.tensors[roles.SHARED_DOWN],
     },
     contract=with_states(CONTRACT),
+    gguf=replace(
+        _MOE,
+        arch="granitehybrid",
+        names={**_MOE.names, **gguf_names("mamba"), "ffn_down": _DOWN, "ffn_down_shexp": _DOWN},
+        joined=(
+            ("shared_mlp.input_linear.weight", ("ffn_gate_shexp.weight", "ffn_up_shexp.weight")),
+            ("shared_mlp.input_linear.weight", ("ffn_gate.weight", "ffn_up.weight")),  # without experts
+        ),
+        keys={**_MOE.keys, **GGUF_KEYS},
+        also=(HEADS_BY_LAYER, "expert_count", "expert_shared_feed_forward_length"),
+        derived=_of_gguf,
+    ),
     experts=_experts,
     folded=_folded,
     tiny={

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key, Only
 from ..common.errors import CompileError
-from ..family import Family, Tensors, plain
+from ..family import Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
-from .shared.deepseek_experts import experts_of, groups_of
+from .shared.deepseek_experts import GROUPS, experts_of, groups_of, groups_of_gguf
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
-from .shared.state_space import NO_LIMIT, checked, layer_kinds, tensors, with_states
+from .shared.gguf import HEADS_BY_LAYER, SIGMOID_KEYS, by_sigmoids, heads_by_layer
+from .shared.state_space import NO_LIMIT, checked, gguf_names, layer_kinds, tensors, with_states
 
 _LAYER = "backbone.layers.{layer}"
 _NET = f"{_LAYER}.mixer"
@@ -66,6 +67,28 @@ def _experts(values: Mapping[str, Any]) -> Experts | None:
         raise CompileError("config.json: mlp_bias with layers of experts is not supported, expected false")
     shared, latent = values["moe_shared_expert_intermediate_size"], values["moe_latent_size"] or None
     return replace(experts_of({**values, "n_shared_experts": 0}), shared=shared, latent=latent)
+
+
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A layer has heads of keys, or an MLP or experts, or else a state-space layer."""
+    heads, inner = heads_by_layer(get, config), get("feed_forward_length")
+    layers, net_heads, values = config["num_hidden_layers"], config["mamba_num_heads"], get("ssm.inner_size")
+    if not isinstance(inner, list) or len(inner) < layers:
+        raise CompileError(f"feed_forward_length is {inner!r:.80}, expected one number for each of {layers} layers")
+    if not isinstance(values, int) or values < 1 or values % net_heads:
+        raise CompileError(f"ssm.inner_size={values!r:.40}, expected a multiple of ssm.time_step_rank={net_heads}")
+    sparse = "moe" if get("expert_count") else "mlp"
+    kinds = zip(heads, inner[:layers], strict=True)
+    return {
+        **by_sigmoids(get, config),
+        **groups_of_gguf(get),
+        "layers_block_type": ["full_attention" if q else sparse if mlp else "linear_attention" for q, mlp in kinds],
+        "mamba_head_dim": values // net_heads,
+        "moe_shared_expert_intermediate_size": get("expert_shared_feed_forward_length") or config["intermediate_size"],
+        "routed_scaling_factor": get("expert_weights_scale") or 1.0,
+        "moe_latent_size": get("moe_latent_size") or 0,
+        "mlp_bias": False,
+    }
 
 
 FAMILY = Family(
@@ -135,6 +158,46 @@ FAMILY = Family(
         roles.SHARED_DOWN: plain(f"{_NET}.shared_experts.down_proj.weight"),
     },
     contract=with_states(CONTRACT),
+    gguf=Gguf(
+        arch="nemotron_h",
+        alike=("nemotron_h_moe",),
+        interleaved=True,
+        head="attention.value_length",  # as long as keys; rope.dimension_count is of no use
+        layers="backbone.layers",
+        names={
+            **gguf_names("mixer"),
+            "token_embd": "backbone.embeddings",
+            "output_norm": "backbone.norm_f",
+            "attn_norm": "norm",
+            **{f"attn_{part}": f"mixer.{part}_proj" for part in "qkv"},
+            "attn_output": "mixer.o_proj",
+            **{f"ffn_{part}": f"mixer.{part}_proj" for part in ("up", "down")},
+            "ffn_gate_inp": "mixer.gate",
+            "exp_probs_b.bias": "mixer.gate.e_score_correction_bias",
+            **{f"ffn_{part}_exps": f"mixer.experts.{{expert}}.{part}_proj" for part in ("up", "down")},
+            **{f"ffn_{part}_shexp": f"mixer.shared_experts.{part}_proj" for part in ("up", "down")},
+            "ffn_latent_down": "mixer.fc1_latent_proj",
+            "ffn_latent_up": "mixer.fc2_latent_proj",
+        },
+        keys={
+            "ssm.conv_kernel": "conv_kernel",
+            "ssm.state_size": "ssm_state_size",
+            "ssm.group_count": "n_groups",
+            "ssm.time_step_rank": "mamba_num_heads",
+        },
+        also=(
+            *SIGMOID_KEYS,
+            *GROUPS,
+            HEADS_BY_LAYER,
+            "attention.layer_norm_epsilon",
+            "expert_count",
+            "expert_shared_count",
+            "expert_shared_feed_forward_length",
+            "expert_weights_scale",
+            "feed_forward_length",
+        ),
+        derived=_of_gguf,
+    ),
     experts=_experts,
     tiny={
         **{key: value for key, value in TINY.items() if key != "num_hidden_layers"},

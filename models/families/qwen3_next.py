@@ -35,7 +35,7 @@ FAMILY = replace(
         _GGUF,
         arch="qwen3next",
         tiled_values=False,
-        joined={"linear_attn.in_proj_qkvz.weight": ("attn_qkv.weight", "attn_gate.weight")},
+        joined=(("linear_attn.in_proj_qkvz.weight", ("attn_qkv.weight", "attn_gate.weight")),),
         names={**_GGUF.names, "attn_qkv": "", "ssm_ba": "linear_attn.in_proj_ba"},
     ),
     models="Qwen3-Next 80B-A3B, with its MTP layer or without",

@@ -25,6 +25,7 @@ ARCH = {
     "ernie4_5_moe": "ernie4_5-moe",
     "exaone": "exaone",
     "exaone4": "exaone4",
+    "falcon_h1": "falcon-h1",
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3": "gemma3",
@@ -36,6 +37,7 @@ ARCH = {
     "gpt_oss": "gpt-oss",
     "granite": "granite",
     "granitemoe": "granitemoe",
+    "granitemoehybrid": "granitehybrid",
     "hunyuan_v1_dense": "hunyuan-dense",
     "jais2": "jais2",
     "lfm2": "lfm2",
@@ -47,6 +49,7 @@ ARCH = {
     "mistral": "llama",
     "mixtral": "llama",
     "nemotron": "nemotron",
+    "nemotron_h": "nemotron_h_moe",
     "olmo": "olmo",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
@@ -69,8 +72,15 @@ ARCH = {
     "starcoder2": "starcoder2",
     "youtu": "deepseek2",
 }
+STATE_SPACE = ("falcon_h1", "granitemoehybrid", "nemotron_h")
+WITH_RATES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", *STATE_SPACE)  # of which the file has the exponential
 LATENT = tuple(family for family, arch in ARCH.items() if arch == "deepseek2")
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
+# Of Falcon-H1, which the converter multiplies the weights by.
+FACTORS = (
+    *("attention_in_multiplier", "attention_out_multiplier", "key_multiplier", "ssm_in_multiplier"),
+    *("ssm_out_multiplier", "embedding_multiplier", "lm_head_multiplier"),
+)
 GEMMA4: dict[str, Any] = {
     "num_hidden_layers": 4,
     "layer_types": ["sliding_attention", "full_attention"] * 2,
@@ -92,6 +102,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "lfm2": {"rope_theta": 1e6},
     "lfm2_moe": {"rope_theta": 1e6},
     "mistral": {"sliding_window": 20},
+    "falcon_h1": {"mlp_multipliers": None, "ssm_multipliers": None, **dict.fromkeys(FACTORS, 1.0)},
+    "nemotron_h": {
+        "num_hidden_layers": 4,
+        "layers_block_type": ["linear_attention", "full_attention", "moe", "linear_attention"],
+    },
     "phi3": {"sliding_window": 20},
     "smollm3": {"no_rope_layer_interval": 4, "num_hidden_layers": 4},  # which llama.cpp takes for granted
 }

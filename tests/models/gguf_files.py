@@ -70,8 +70,31 @@ def split_by_heads_of_keys(name: str, tensor: np.ndarray, config: Mapping[str, A
     }
 
 
+def state_space(name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
+    """As `modify_tensors` of Mamba2Model of llama.cpp's converter leaves the tensors of a state-space layer."""
+    if name.endswith("A_log"):
+        tensor = -np.exp(tensor)
+    if name.endswith((".A_log", ".D")):
+        return tensor.reshape(-1, 1)
+    if name.endswith((".mamba.norm.weight", ".mixer.norm.weight")):
+        return tensor.reshape(config.get("mamba_n_groups") or config["n_groups"], -1)
+    return tensor.reshape(len(tensor), -1) if name.endswith("conv1d.weight") else tensor
+
+
 # `undo_permute` of their classes in llama.cpp's convert_hf_to_gguf.py.
-INTERLEAVED = ("arcee", "granite", "granitemoe", "internlm2", "llama", "minicpm", "mistral3", "olmo", "smollm3")
+INTERLEAVED = (
+    "arcee",
+    "granite",
+    "granitehybrid",
+    "granitemoe",
+    "nemotron_h_moe",
+    "internlm2",
+    "llama",
+    "minicpm",
+    "mistral3",
+    "olmo",
+    "smollm3",
+)
 
 
 def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tensors:
@@ -79,9 +102,7 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
     made, experts, norms = {}, {}, {}
     for name, tensor in tensors.items():
         if ".experts." in name:
-            layer, part, kind = re.fullmatch(
-                r"model\.layers\.(\d+)\.(?:\w+\.)?experts\.\d+\.(\w+)\.(\w+)", name
-            ).groups()
+            layer, part, kind = re.fullmatch(r"\w+\.layers\.(\d+)\.(?:\w+\.)?experts\.\d+\.(\w+)\.(\w+)", name).groups()
             stacked = experts.setdefault(f"blk.{layer}.ffn_{EXPERT[part]}_exps.{kind}", [])
             stacked.append(tensor.astype(np.float32))
             continue
@@ -97,6 +118,14 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
         if name.endswith(".in_proj_qkvz.weight"):
             made |= split_by_heads_of_keys(name, tensor, config)
             continue
+        if name.endswith(".shared_mlp.input_linear.weight"):  # as `GraniteMoeModel` of the converter splits it
+            layer, halves = name.split(".")[2], np.split(tensor.astype(np.float32), 2)
+            experts_or_not = "" if arch == "granitehybrid" and not config.get("num_local_experts") else "_shexp"
+            for part, half in zip(("gate", "up"), halves, strict=True):
+                made[f"blk.{layer}.ffn_{part}{experts_or_not}.weight"] = half
+            continue
+        if ".mamba." in name or arch == "nemotron_h_moe":
+            tensor = state_space(name, tensor.astype(np.float32), config)
         if name.endswith(".conv.conv.weight"):
             tensor = tensor[:, 0]
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
@@ -192,9 +221,9 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     if "n_routed_experts" in config:  # GLM-4.5, dots.llm1
         keys |= {"expert_count": config["n_routed_experts"], "expert_used_count": config["num_experts_per_tok"]}
         keys |= {"expert_feed_forward_length": config["moe_intermediate_size"]}
-        keys["expert_shared_count"] = config["n_shared_experts"]
+        keys["expert_shared_count"] = config.get("n_shared_experts", 1)
         keys |= {"expert_weights_scale": config["routed_scaling_factor"]}
-        keys |= {"leading_dense_block_count": config["first_k_dense_replace"]}
+        keys |= {"leading_dense_block_count": config.get("first_k_dense_replace", 0)}
         keys |= {"expert_group_count": config.get("n_group", 1), "expert_group_used_count": config.get("topk_group", 1)}
     if arch == "bailingmoe2":
         keys |= {"expert_shared_count": 1, "expert_weights_scale": config["routed_scaling_factor"]}
@@ -236,6 +265,27 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
             keys["expert_used_count"] = config["top_k_experts"]
         else:
             keys.pop("expert_count", None)
+    if arch in ("falcon-h1", "granitehybrid", "nemotron_h_moe"):
+        heads = config.get("mamba_n_heads") or config["mamba_num_heads"]
+        inner = config.get("mamba_d_ssm") or config.get("mamba_expand", 0) * config["hidden_size"]
+        keys |= {
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": config.get("mamba_d_state") or config["ssm_state_size"],
+            "ssm.group_count": config.get("mamba_n_groups") or config["n_groups"],
+            "ssm.time_step_rank": heads,
+            "ssm.inner_size": inner or heads * config["mamba_head_dim"],
+        }
+    if arch == "granitehybrid":
+        counts = [config["num_key_value_heads"] * (kind == "full_attention") for kind in config["layer_types"]]
+        keys |= {"attention.head_count_kv": counts, "rope.scaling.finetuned": False}
+        keys["expert_shared_feed_forward_length"] = config["shared_intermediate_size"]
+    if arch == "nemotron_h_moe":
+        kinds = config["layers_block_type"]
+        keys["attention.head_count_kv"] = [config["num_key_value_heads"] * (kind == "full_attention") for kind in kinds]
+        keys["feed_forward_length"] = [config["moe_intermediate_size"] * (kind == "moe") for kind in kinds]
+        keys["expert_shared_feed_forward_length"] = config["moe_shared_expert_intermediate_size"]
+        keys |= {"expert_weights_norm": True, "rope.scaling.finetuned": False, "rope.dimension_count": 28}
+        keys["attention.layer_norm_epsilon"] = keys.pop("attention.layer_norm_rms_epsilon")  # as its config calls it
     if arch == "lfm2moe":
         keys |= {"leading_dense_block_count": config["num_dense_layers"], "expert_gating_func": 2}
     if arch == "ernie4_5-moe":
@@ -292,7 +342,7 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         long, short = config["max_position_embeddings"], rope["original_max_position_embeddings"]
         keys["rope.scaling.original_context_length"] = short
         keys["rope.scaling.attn_factor"] = math.sqrt(1 + math.log(long / short) / math.log(short))
-    if arch in ("granite", "granitemoe"):
+    if arch in ("granite", "granitehybrid", "granitemoe"):
         keys |= {"attention.scale": config["attention_multiplier"], "logit_scale": config["logits_scaling"]}
         keys |= {f"{part}_scale": config[f"{part}_multiplier"] for part in ("embedding", "residual")}
     if arch == "minicpm":

@@ -7,6 +7,8 @@ import re
 NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
+    "backbone.embeddings": "token_embd",
+    "backbone.norm_f": "output_norm",
     "lm_head": "output",
     "model.embed_tokens_per_layer": "per_layer_token_embd",
     "model.per_layer_model_projection": "per_layer_model_proj",
@@ -92,7 +94,37 @@ GEMMA4 = {
     "per_layer_projection": "proj",
     "post_per_layer_input_norm": "post_norm",
 }
+MAMBA = {
+    "in_proj": "ssm_in",
+    "conv1d": "ssm_conv1d",
+    "dt_bias": "ssm_dt.bias",
+    "A_log": "ssm_a",
+    "D": "ssm_d",
+    "norm": "ssm_norm",
+    "out_proj": "ssm_out",
+}
+FEED_FORWARD = {f"feed_forward.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")}
 OWN = {
+    "falcon-h1": {
+        **{f"mamba.{theirs}": ours for theirs, ours in MAMBA.items()},
+        **FEED_FORWARD,
+        "pre_ff_layernorm.weight": "ffn_norm",
+    },
+    "granitehybrid": {
+        **{f"mamba.{theirs}": ours for theirs, ours in MAMBA.items()},
+        "block_sparse_moe.router.layer": "ffn_gate_inp",
+        "shared_mlp.output_linear": "ffn_down_shexp",
+    },
+    "nemotron_h_moe": {
+        **{f"mixer.{theirs}": ours for theirs, ours in MAMBA.items()},
+        "norm": "attn_norm",
+        **{f"mixer.{part}_proj": f"attn_{part}" for part in "qkv"},
+        "mixer.o_proj": "attn_output",
+        **{f"mixer.{part}_proj": f"ffn_{part}" for part in ("up", "down")},
+        "mixer.gate": "ffn_gate_inp",
+        "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
+        **{f"mixer.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("up", "down")},
+    },
     "gemma4": GEMMA4,
     "deepseek2": LATENT,
     "ernie4_5-moe": {**SHARED, "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
@@ -155,7 +187,9 @@ def gguf_name(name: str, arch: str) -> str:
     if name.endswith(".self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     stem, kind = name.rsplit(".", 1)
-    if in_layer := re.fullmatch(r"(?:model\.layers|gpt_neox\.layers|transformer\.h)\.(\d+)\.(.*)", name):
+    if in_layer := re.fullmatch(
+        r"(?:model\.layers|backbone\.layers|gpt_neox\.layers|transformer\.h)\.(\d+)\.(.*)", name
+    ):
         layer, inner = in_layer.groups()
         names = {**NAMES, **OWN.get(arch, {})}
         if inner in names:

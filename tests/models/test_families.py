@@ -127,6 +127,7 @@ def test_the_families_that_stand_for_others_have_every_form_of_op_and_block(grap
         ("deepseek_v3", {"q_lora_rank": -1}, "q_lora_rank must be a positive integer, got -1"),
         ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method='noaux_tc' is not supported, expected greedy or"),
         ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob=True is not supported"),
+        ("granitemoehybrid", {"num_experts_per_tok": 0}, "num_experts_per_tok=0 of 8 experts, expected some"),
         ("deepseek_v2", {"num_experts_per_tok": 5}, "do not fit 8 experts of which 5 are chosen"),
         ("glm4_moe_lite", {"mlp_layer_types": ["dense"]}, "mlp_layer_types must name 2 MLPs, dense or sparse"),
         ("minicpm3", {"scale_depth": 0}, "scale_depth must be a positive number"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from family_checkpoints import family_config, family_tensors, write_family
-from gguf_families import ARCH, CHANGES, GEMMA4, LATENT, SIZES, Type, compiled, make_gguf
+from gguf_families import ARCH, CHANGES, GEMMA4, LATENT, SIZES, STATE_SPACE, WITH_RATES, Type, compiled, make_gguf
 from gguf_files import gguf_tensors, metadata_of, write_gguf
 from safetensors.numpy import save_file
 
@@ -43,7 +43,7 @@ LONGROPE = {
 
 
 @pytest.mark.parametrize("quant", [pytest.param("w4a8h0_ssfp", marks=pytest.mark.slow), "float32"])
-@pytest.mark.parametrize("family", [family for family in ARCH if not family.startswith(("qwen3_5", "qwen3_next"))])
+@pytest.mark.parametrize("family", [family for family in ARCH if family not in WITH_RATES])
 def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family: str, quant: str) -> None:
     folder = write_family(tmp_path / "hf", family_config(family, **CHANGES.get(family, {})), np.float16)
     kind = Type.F16 if quant == "w4a8h0_ssfp" else Type.F32
@@ -126,7 +126,10 @@ def fused(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
-@pytest.mark.parametrize("family", [family for family in ARCH if not family.startswith(("phi3", "gemma4", *LATENT))])
+@pytest.mark.parametrize(
+    "family",
+    [family for family in ARCH if not family.startswith(("phi3", "gemma4", *LATENT)) and family not in STATE_SPACE],
+)
 def test_q_k_and_v_may_be_one_tensor(tmp_path: Path, family: str, kind: str) -> None:
     config = family_config(family, **CHANGES.get(family, {}))
     tensors = gguf_tensors(config, family_tensors(config), ARCH[family])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -50,11 +51,13 @@ _MOST_EXPERTS = 1 << 12
 _ROW = ".ffn_gate_inp_shexp.weight"
 _ROW_BIAS = ".moe_statics.e_score_correction_bias"
 _TAPS = (".ssm_conv1d.weight", ".shortconv.conv.weight")  # of a convolution along each row, which has two axes
-_RATE = ".linear_attn.A_log"  # in the file minus its exponential
+# Of state-space layers, which the file has as a column or with a row for each group.
+_FLAT = (".ssm_a", ".ssm_d", ".ssm_norm.weight")
+_RATE = ".A_log"  # in the file minus its exponential
 _LAYER = re.compile(r"(?<=model\.layers)\.\d+\.")
 # Files of early 2024 have a tensor for each expert: blk.0.ffn_up.7.weight.
 _TENSOR = re.compile(r"(?:blk\.(\d+)\.)?((?:shortconv\.)?\w+?)(?:\.(\d+))?(?:\.(weight|bias|scale))?")
-_ROTATED = re.compile(r".*\.self_attn\.([qk])_proj\.(weight|bias)")
+_ROTATED = re.compile(r".*\.(?:self_attn|mixer)\.([qk])_proj\.(weight|bias)")
 
 
 def is_gguf(path: Path) -> bool:
@@ -137,6 +140,8 @@ class GgufCheckpoint:
             return (sum(self._rows_of(part) for part in parts), columns)
         if tensor.own.endswith(_ROW) or name.endswith(_ROW_BIAS):
             return (1, *shape) if len(shape) == 1 else shape
+        if tensor.own.endswith(_FLAT) and len(shape) == 2:
+            return (shape[0] * shape[1],)
         if tensor.own.endswith(_TAPS):
             return (shape[0], 1, *shape[1:]) if len(shape) == 2 else shape
         if tensor.of_qkv:
@@ -163,8 +168,10 @@ class GgufCheckpoint:
         begin = self._rows_of_qkv(tensor)[0] if of_qkv else 0
         heads, order = self._interleaved_heads(name), self._order(name)
         if len(shape) == 1:
-            row = expert or 0
-            values = self._finite(own, row, row + 1)[0][begin : begin + shape[0]]
+            row, rows = expert or 0, 1
+            if own.endswith(_FLAT):
+                rows = math.prod(self._own[own].tensors[own].shape[:-1])
+            values = self._finite(own, row, row + rows).reshape(-1)[begin : begin + shape[0]]
             values = values - np.float32(self._offsets.get(_LAYER.sub(".{layer}.", name, 1), 0.0))
             if name.endswith(_RATE):
                 values = self._logarithms(own, values)
@@ -289,7 +296,7 @@ class GgufCheckpoint:
         if not theirs and kind and known.get(stem):
             theirs = f"{known[stem]}.{kind}"
         where = f"{self._layers}.{layer}." if layer else ""
-        for whole, parts in self._family.gguf.joined.items() if self._family.gguf is not None and layer else ():
+        for whole, parts in self._family.gguf.joined if self._family.gguf is not None and layer else ():
             is_part = f"blk.{layer}.{parts[-1]}" in self._own or stem not in known  # else q, k and v of attention
             if own.removeprefix(f"blk.{layer}.") in parts and is_part:
                 if own == f"blk.{layer}.{parts[0]}":

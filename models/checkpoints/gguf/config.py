@@ -100,6 +100,7 @@ def config_json(
         "rope_scaling": longrope(keys, rope_factors, where) or rope_scaling(keys, family.rope_scaling, where),
         "attention_bias": not {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"}.isdisjoint(tensors),
         "attention_out_bias": "blk.0.attn_output.bias" in tensors,
+        "mamba_rms_norm": "blk.0.ssm_norm.weight" in tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in tensors,
         "qkv_bias": not {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"}.isdisjoint(tensors),
         "attention_k_eq_v": any(

@@ -21,6 +21,14 @@ def shared_expert(module: str) -> dict[str, str]:
     return {f"ffn_{part}_shexp": f"{module}.{part}_proj" for part in ("gate", "up", "down")}
 
 
+def heads_by_layer(get: Callable[[str], Any], config: Mapping[str, Any]) -> list[Any]:
+    """Reads how many heads of keys each layer has, 0 in layers without attention."""
+    heads, layers = get(HEADS_BY_LAYER), config["num_hidden_layers"]
+    if not isinstance(heads, list) or len(heads) < layers:
+        raise CompileError(f"{HEADS_BY_LAYER} is {heads!r:.80}, expected one number for each of {layers} layers")
+    return heads[:layers]
+
+
 def windows_by_layer(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Reads which layers have the window, where the file says it."""
     pattern, layers = get(PATTERN), config["num_hidden_layers"]

@@ -86,7 +86,7 @@ GGUF_NAMES = {
     "attn_kv_b": "self_attn.kv_b_proj",  # of files of before April 2025
 }
 GGUF_HEAD = "rope.dimension_count"  # as `sizes` has it
-GGUF_JOINED = {"self_attn.kv_b_proj.weight": ("attn_k_b.weight", "attn_v_b.weight")}
+GGUF_JOINED = (("self_attn.kv_b_proj.weight", ("attn_k_b.weight", "attn_v_b.weight")),)
 _LATENT, _QUERIES, _LOGARITHM = "attention.kv_lora_rank", "attention.q_lora_rank", "rope.scaling.yarn_log_multiplier"
 GGUF_ALSO = (_LATENT, _QUERIES, "attention.key_length_mla", "attention.value_length_mla", _LOGARITHM)
 

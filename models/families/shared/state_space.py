@@ -28,6 +28,21 @@ KEYS: tuple[Key | Only, ...] = (
     Key("mamba_conv_bias", "flag", absent=True),
     NO_LIMIT,
 )
+GGUF_KEYS: Mapping[str, str] = {
+    "ssm.conv_kernel": "mamba_d_conv",
+    "ssm.state_size": "mamba_d_state",
+    "ssm.group_count": "mamba_n_groups",
+    "ssm.time_step_rank": "mamba_n_heads",
+}
+
+
+def gguf_names(net: str) -> dict[str, str]:
+    """Returns the names of the tensors of a state-space layer."""
+    modules = {"ssm_in": "in_proj", "ssm_conv1d": "conv1d", "ssm_norm": "norm", "ssm_out": "out_proj"}
+    vectors = {"ssm_dt.bias": "dt_bias", "ssm_a": "A_log", "ssm_d": "D"}
+    return {own: f"{net}.{theirs}" for own, theirs in (modules | vectors).items()}
+
+
 # As small as it gets with several groups and sizes that are no powers of two.
 TINY: Mapping[str, Any] = {"mamba_n_heads": 8, "mamba_n_groups": 2, "mamba_d_state": 24, "mamba_expand": 2}
 
