@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp
@@ -34,6 +34,14 @@ def folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+_SHARED = "expert_shared_feed_forward_length"
+
+
+def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Files of Granite 4 without experts and state-space layers have the size of the MLP as that of a shared one."""
+    return {"intermediate_size": get(_SHARED) or config["intermediate_size"]}
+
+
 GGUF = Gguf(
     arch="granite",
     interleaved=True,
@@ -43,6 +51,8 @@ GGUF = Gguf(
         "attention.scale": "attention_multiplier",
         "logit_scale": "logits_scaling",
     },
+    also=(_SHARED,),
+    derived=_of_gguf,
 )
 FAMILY = Family(
     model_type="granite",

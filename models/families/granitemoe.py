@@ -47,6 +47,8 @@ FAMILY = Family(
     gguf=replace(
         granite.GGUF,
         arch="granitemoe",
+        also=(),
+        derived=lambda get, config: {},
         names={
             "ffn_gate_inp": "block_sparse_moe.router.layer",
             "ffn_gate_exps": "block_sparse_moe.experts.{expert}.gate_proj",

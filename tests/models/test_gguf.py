@@ -306,6 +306,17 @@ def test_gemma4_files_have_experts_and_inputs_of_layers(tmp_path: Path, kind: st
     assert compiled(path, tmp_path / "b", quant="float32") == want
 
 
+def test_files_of_granite_4_without_experts_have_the_size_of_a_shared_mlp(tmp_path: Path) -> None:
+    """GraniteHybridModel of the converter, of a model with attention alone: sizes of layers that it has not."""
+    want = compiled(make_gguf(tmp_path / "m.gguf", "granite"), tmp_path / "a", quant="float32")
+    inner = family_config("granite")["intermediate_size"]
+    keys = {"feed_forward_length": 64, "expert_shared_feed_forward_length": inner, "expert_count": 0}
+    keys |= {"expert_used_count": 0, "ssm.conv_kernel": 4, "ssm.inner_size": 384, "rope.scaling.finetuned": True}
+    keys |= {"attention.head_count_kv": [family_config("granite")["num_key_value_heads"]] * 2}
+    path = make_gguf(tmp_path / "new.gguf", "granite", **{f"granite.{key}": value for key, value in keys.items()})
+    assert compiled(path, tmp_path / "b", quant="float32") == want
+
+
 def test_early_files_of_exaone_have_the_epsilon_of_norms_that_do_not_centre(tmp_path: Path) -> None:
     config = family_config("exaone")
     keys = {"general.architecture": "exaone", **metadata_of(config, "exaone")}
