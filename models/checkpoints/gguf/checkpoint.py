@@ -168,10 +168,10 @@ class GgufCheckpoint:
         begin = self._rows_of_qkv(tensor)[0] if of_qkv else 0
         heads, order = self._interleaved_heads(name), self._order(name)
         if len(shape) == 1:
-            row, rows = expert or 0, 1
+            row, count = expert or 0, 1
             if own.endswith(_FLAT):
-                rows = math.prod(self._own[own].tensors[own].shape[:-1])
-            values = self._finite(own, row, row + rows).reshape(-1)[begin : begin + shape[0]]
+                count = math.prod(self._own[own].tensors[own].shape[:-1])
+            values = self._finite(own, row, row + count).reshape(-1)[begin : begin + shape[0]]
             values = values - np.float32(self._offsets.get(_LAYER.sub(".{layer}.", name, 1), 0.0))
             if name.endswith(_RATE):
                 values = self._logarithms(own, values)
