@@ -23,6 +23,7 @@ finish() {
 if command -v compute-sanitizer > /dev/null; then
   memcheck="compute-sanitizer --tool memcheck --error-exitcode 1"
   start memcheck env TCIM_LITE_CUDA_WGMMA=on $memcheck "$out/build/bin/cuda_test"
+  start memcheck_linear env TCIM_LITE_CUDA_WGMMA=on $memcheck "$out/build/bin/cuda_linear_test"
   start memcheck_experts env TCIM_LITE_CUDA_WGMMA=on $memcheck "$out/build/bin/cuda_experts_test"
   for wgmma in off on; do
     for program in network convolutions; do
@@ -31,7 +32,7 @@ if command -v compute-sanitizer > /dev/null; then
   done
 fi
 for wgmma in off on; do
-  for program in cuda_test cuda_convolutions_test cuda_experts_test cuda_network_test; do
+  for program in cuda_test cuda_linear_test cuda_convolutions_test cuda_experts_test cuda_network_test; do
     TCIM_LITE_CUDA_WGMMA=$wgmma "$out/build/bin/$program" > "$out/$program.txt" 2>&1 || { cat "$out/$program.txt"; exit 1; }
   done
   echo "ops and layers, wgmma $wgmma: within bounds"

@@ -32,8 +32,10 @@ inline bool has_gpu() {
 struct Limit {
   double steps;  // fp16 steps of each element; 0: only the norm is compared
   double norm;
+  double rms = 0;  // of the root mean square of all, added to what an element may be off
 };
 constexpr Limit kSums{1.01, 1e-3};
+constexpr WeightFormat kHalfFormats[] = {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16};
 // Of dense tensors: one op on equal inputs; and several roundings, any of which may fall the other way.
 constexpr DType kDtypes[] = {DType::Float16, DType::Float32};
 inline Limit of_one(DType dtype) { return dtype == DType::Float16 ? kSums : Limit{0, 2e-6}; }
@@ -48,12 +50,13 @@ inline void compare(const std::string& what, const std::vector<float>& mine, con
   double difference = 0, size = 0, largest = 0;
   size_t wrong = 0;
   for (float each : reference) largest = std::max(largest, double(std::fabs(each)));
+  for (float each : reference) size += double(each) * each;
+  const double rms = std::sqrt(size / double(std::max<size_t>(reference.size(), 1)));
   for (size_t i = 0; i < mine.size(); ++i) {
     const double off = std::fabs(double(mine[i]) - reference[i]);
     difference += off * off;
-    size += double(reference[i]) * reference[i];
     const double step = std::max(std::ldexp(std::fabs(double(reference[i])), -10), std::ldexp(1.0, -24));
-    const double allowed = limit.steps * step + std::ldexp(largest, -17);
+    const double allowed = limit.steps * step + std::ldexp(largest, -17) + limit.rms * rms;
     wrong += limit.steps > 0 && !(off <= allowed);
   }
   const double norm = std::sqrt(difference / std::max(size, 1e-30));

@@ -1,6 +1,6 @@
-// The CUDA backend against the CPU backend on random graphs: every op, format and kernel choice. Outputs are poisoned
+// The CUDA backend against the CPU backend on random graphs: every op, format and kernel choice but those of Linears of
+// many rows (cuda_linear_test.cpp). Outputs are poisoned
 // before each run. Needs a GPU; without one the program says so and exits with 77.
-#include <array>
 #include <cstdlib>
 #include <iostream>
 
@@ -14,22 +14,6 @@ using namespace tcim_lite;
 using namespace tcim_lite::test;
 
 namespace {
-
-constexpr WeightFormat kHalfFormats[] = {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16};
-
-void test_linear_of_every_format_and_number_of_rows() {
-  for (const WeightFormat format : kHalfFormats) {
-    for (const int64_t rows : {1, 2, 7, 8, 9, 33, 64, 130, 256}) {
-      for (const auto& [inputs, outputs] :
-           {std::pair<int64_t, int64_t>{64, 50}, {192, 336}, {1024, 4096}, {3072, 1000}}) {
-        if (rows * inputs * outputs > 300'000'000) continue;
-        GraphMaker maker(DType::Float16, uint32_t(rows));
-        const uint32_t y = maker.linear(maker.input({1, rows, inputs}), outputs, format, rows % 2 == 0);
-        check(concat("Linear ", name_of(format), " ", rows, " x ", inputs, " -> ", outputs), maker, {y}, kSums);
-      }
-    }
-  }
-}
 
 // Three of one input, so that a chain takes them: no rounding before any of them may differ.
 void test_linears_of_a_chain() {
@@ -92,51 +76,6 @@ void test_ops_that_stand_alone_within_a_program() {
         check(concat("ops within a program ", name_of(format), " ", rows, " x ", hidden), maker,
               {made, inner, maker.add(x, other), maker.linear(made, 50, format)}, roundings(format), {}, 3);
       }
-    }
-  }
-}
-
-// Of many rows. On a GPU of 132 multiprocessors these are all shapes of tiles that the kernel for Hopper chooses among
-// (linear_wgmma.cu), with and without splits of the inputs.
-void test_linear_of_many_rows_with_every_epilogue() {
-  for (const WeightFormat format : kHalfFormats) {
-    for (const auto& [rows, inputs, outputs] : {std::array<int64_t, 3>{9, 4096, 512},
-                                                {129, 320, 3008},
-                                                {200, 1024, 1056},
-                                                {300, 64, 4128},
-                                                {70, 64, 14016},
-                                                {90, 64, 17024},
-                                                {100, 2048, 3008},
-                                                {70, 4096, 8000},
-                                                {70, 4096, 9024}}) {
-      GraphMaker maker(DType::Float16, uint32_t(rows));
-      const uint32_t x = maker.input({1, rows, inputs}), other = maker.input({1, rows, outputs});
-      const auto what = concat("Linears ", name_of(format), " ", rows, " x ", inputs, " -> ", outputs);
-      check(what, maker, {maker.linear(x, outputs, format, rows % 2 == 0)}, kSums);
-      if (rows * inputs * outputs > 1'000'000'000) continue;
-      const uint32_t sum = maker.add(other, maker.linear(x, outputs, format));
-      const uint32_t inner = maker.silu_mul(maker.linear(x, outputs, format, rows % 2 != 0));
-      check(what, maker, {sum, inner}, {0, 1e-3});
-    }
-  }
-}
-
-void test_linears_beyond_fp16_saturate() {
-  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearF16}) {
-    GraphMaker maker(DType::Float16);
-    uint32_t x = maker.input({1, 20, 1024});
-    for (int i = 0; i < 12; ++i) x = maker.linear(x, 1024, format);
-    check(concat("saturated ", name_of(format)), maker, {x}, roundings(format));
-  }
-}
-
-void test_linear_of_fp32_tensors() {
-  for (const WeightFormat format : {WeightFormat::LinearF32, WeightFormat::LinearF16, WeightFormat::LinearW4,
-                                    WeightFormat::LinearW8, WeightFormat::LinearMxfp4}) {
-    for (const int64_t rows : {1, 5, 20}) {
-      GraphMaker maker(DType::Float32);
-      check(concat("Linear fp32 ", name_of(format), " ", rows), maker,
-            {maker.linear(maker.input({1, rows, 128}), 100, format, true)}, kSums);
     }
   }
 }
@@ -276,10 +215,6 @@ void test_hidden_exponents_are_refused() {
 
 int main() {
   if (!has_gpu()) return kSkipped;
-  test_linear_of_every_format_and_number_of_rows();
-  test_linear_of_many_rows_with_every_epilogue();
-  test_linears_beyond_fp16_saturate();
-  test_linear_of_fp32_tensors();
   test_ops_that_stand_alone();
   for (const char* chain : {"off", "on"}) {  // one launch for each step, then one for all of a token's
     setenv("TCIM_LITE_CUDA_ONE_LAUNCH", chain, 1);

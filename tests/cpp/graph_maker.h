@@ -34,6 +34,11 @@ class GraphMaker {
     if (with_bias) operands.push_back(floats(DType::Float32, {outputs}));
     return op(OpKind::Linear, operands, out);
   }
+  // Of the quantised weights that follow: from `scale` to three times that, and from 2^(exponent - 2) to 2^exponent.
+  // With `zeros` every other group is as the compiler makes one of zeros.
+  void set_scales(float scale, int exponent, bool zeros = false) {
+    scale_ = scale, exponent_ = exponent, zeros_ = zeros;
+  }
   // With weights of its own that hold the bytes of an earlier Linear's.
   uint32_t linear_like(uint32_t x, uint32_t weights) {
     const uint32_t id = same_bytes(weights);
@@ -224,11 +229,21 @@ class GraphMaker {
       for (int64_t i = 0; i < bytes; ++i) data[i] = std::byte(random_());
       const WeightLayout layout = layout_of(format);
       for (int64_t i = 0; i < inputs / layout.scale_inputs * kBlockOutputs; ++i) {
-        const uint16_t scale = float_to_half(0.01f + 0.01f * (uniform() + 1));
+        const uint16_t scale = float_to_half(scale_ + scale_ * (uniform() + 1));
         std::byte* scales = data + scales_offset(layout, inputs, i / kBlockOutputs);
         const int64_t n = i % kBlockOutputs;
         if (layout.scale_dtype == DType::Float16) std::memcpy(scales + 2 * n, &scale, 2);
-        if (layout.scale_dtype == DType::Int8) scales[n] = std::byte(uint8_t(-10 - int(random_() % 3)));
+        if (layout.scale_dtype == DType::Int8) scales[n] = std::byte(uint8_t(exponent_ - int(random_() % 3)));
+      }
+      for (int64_t group = 1; zeros_ && group < inputs / kGroup; group += 2) {
+        const bool four_bits = layout.line_inputs == 8;
+        std::memset(data + codes_offset(layout, group), four_bits ? 0x88 : 0x80, size_t(line_bytes(layout, kGroup)));
+        const uint16_t one = float_to_half(1);
+        std::byte* scales = data + scales_offset(layout, inputs, group);
+        for (int64_t n = 0; n < kBlockOutputs; ++n) {
+          if (four_bits) std::memcpy(scales + 2 * n, &one, 2);
+          if (!four_bits) scales[n] = std::byte(uint8_t(-30));
+        }
       }
     }
     return id;
@@ -266,6 +281,9 @@ class GraphMaker {
 
   const DType dtype_;
   std::mt19937 random_;
+  float scale_ = 0.01f;  // of quantised weights
+  int exponent_ = -10;
+  bool zeros_ = false;
   Graph graph_;
   std::map<Shape, std::pair<uint32_t, uint32_t>> tables_;  // cos and sin
   std::vector<std::shared_ptr<DeviceMemory>> weights_;

@@ -203,7 +203,8 @@ void ConvLauncher::launch_codes(const ConvSpec& spec) const {
   }
 }
 
-// As a Linear of the unfolded pixels, a part of them at a time.
+// As a Linear of the unfolded pixels, a part of them at a time, with exact codes: launch_codes() has the weights that
+// fp16 holds.
 void ConvLauncher::launch_quantized(const ConvSpec& spec) const {
   const ConvArgs conv = conv_args(spec);
   std::byte* const x = memory_.scratch(scratch_);
@@ -230,7 +231,7 @@ void ConvLauncher::launch_quantized(const ConvSpec& spec) const {
     else
       launch_unfold(conv, x, first, linear.rows, linear.inputs, stream_);
     if (!conv.y_last) {
-      launch_linear_gemm(kF16, spec.format, linear, scratch, stream_);
+      launch_linear_gemm(kF16, spec.format, linear, false, scratch, stream_);
       launch_fold_end(fold, sums, first, linear.rows, stream_);
       continue;
     }
@@ -243,7 +244,7 @@ void ConvLauncher::launch_quantized(const ConvSpec& spec) const {
       linear.residual = static_cast<const uint16_t*>(conv.end.residual) + at;
       linear.residual_stride = conv.outputs;
     }
-    launch_linear_gemm(kF16, spec.format, linear, scratch, stream_);
+    launch_linear_gemm(kF16, spec.format, linear, false, scratch, stream_);
     if (spec.function < 0) continue;
     launch_unary(UnaryOp(spec.function), kF16, {y, y, linear.rows * spec.outputs, spec.alpha, spec.beta, conv.refused},
                  stream_);

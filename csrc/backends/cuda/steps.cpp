@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <variant>
+#include <vector>
 
 namespace tcim_lite::cuda {
 namespace {
@@ -18,8 +19,10 @@ uint64_t norm_bytes(const LinearSpec& spec) {
   return uint64_t(spec.x.rows * spec.inputs * elem_bytes(spec.elem) + 255) / 256 * 256;
 }
 
+bool takes_gemm(const LinearSpec& spec) { return spec.quantized() && has_items(spec.format); }
+
 uint64_t scratch_of(const LinearSpec& spec) {
-  if (spec.quantized() && has_items(spec.format)) return uint64_t(gemm_scratch_bytes(spec.x.rows, spec.inputs));
+  if (takes_gemm(spec)) return uint64_t(gemm_scratch_bytes(spec.x.rows, spec.inputs));
   return norm_bytes(spec) + (wants_library(spec) ? uint64_t(spec.x.rows * spec.outputs * 4) : 0);
 }
 
@@ -32,14 +35,39 @@ uint64_t scratch_of(const MoELinearSpec& spec) {
 }  // namespace
 
 StepLauncher::StepLauncher(const Graph& graph, const Plan& plan, CudaMemory& memory, cudaStream_t stream)
-    : memory_(memory), stream_(stream), network_(graph, plan, memory, stream) {
+    : plan_(plan), memory_(memory), stream_(stream), network_(graph, plan, memory, stream) {
   uint64_t linear = 0;
   for (const StepSpec& step : plan.steps) {
     if (const auto* spec = std::get_if<LinearSpec>(&step)) linear = std::max(linear, scratch_of(*spec));
     if (const auto* spec = std::get_if<MoELinearSpec>(&step)) linear = std::max(linear, scratch_of(*spec));
   }
   linear_scratch_ = memory.reserve(linear);
+  outside_ = memory.reserve(plan.steps.size() * sizeof(int));
   reserve_attention(plan, memory);
+}
+
+void StepLauncher::prepare() {
+  network_.prepare();
+  if (linear_wgmma_supports(kF16)) check_scales();
+}
+
+void StepLauncher::check_scales() {
+  auto* const outside = reinterpret_cast<int*>(memory_.scratch(outside_));
+  const auto wgmma_linear = [&](size_t step) {
+    const auto* spec = std::get_if<LinearSpec>(&plan_.steps[step]);
+    return spec != nullptr && takes_gemm(*spec) && spec->elem == kF16 ? spec : nullptr;
+  };
+  for (size_t step = 0; step < plan_.steps.size(); ++step) {
+    if (const LinearSpec* spec = wgmma_linear(step))
+      launch_scales_check(spec->format, memory_.weight(spec->weights_id), spec->outputs, spec->inputs, outside + step,
+                          stream_);
+  }
+  std::vector<int> found(plan_.steps.size());
+  CUDA_CHECK(cudaMemcpyAsync(found.data(), outside, found.size() * sizeof(int), cudaMemcpyDeviceToHost, stream_));
+  CUDA_CHECK(cudaStreamSynchronize(stream_));
+  for (size_t step = 0; step < found.size(); ++step) {
+    if (const LinearSpec* spec = wgmma_linear(step); spec != nullptr && found[step] == 0) fp16_weights_.insert(spec);
+  }
 }
 
 void StepLauncher::launch(const StepSpec& step) {
@@ -78,8 +106,9 @@ void StepLauncher::launch_step(const LinearSpec& spec) {
   if (spec.elem == kF16 && !float_of_codes && args.rows <= kStreamRows && linear_stream_supports(spec.format, args))
     return launch_linear_stream(spec.format, args, stream_);
   std::byte* const scratch = memory_.scratch(linear_scratch_);
-  if (spec.quantized() && has_items(spec.format))
-    return launch_linear_gemm(spec.elem, spec.format, args, scratch, stream_);
+  if (takes_gemm(spec)) {
+    return launch_linear_gemm(spec.elem, spec.format, args, fp16_weights_.count(&spec) != 0, scratch, stream_);
+  }
 
   if (args.norm_weight != nullptr) {
     const RowArgs row{args.x, scratch, args.rows, args.inputs, args.x_stride, args.inputs, args.live, nullptr};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_set>
 
 #include "backends/cuda/blas.h"
 #include "backends/cuda/kernels/kernels.h"
@@ -18,7 +19,7 @@ class StepLauncher {
   StepLauncher(const Graph& graph, const Plan& plan, CudaMemory& memory, cudaStream_t stream);
 
   // Once, when the memory is allocated.
-  void prepare() { network_.prepare(); }
+  void prepare();
   void launch(const StepSpec& step);
 
  private:
@@ -43,6 +44,8 @@ class StepLauncher {
     network_.launch(spec);
   }
 
+  // Looks at the weights of Linears that Hopper's tensor cores may multiply.
+  void check_scales();
   // What steps of attention need of `memory`.
   void reserve_attention(const Plan& plan, CudaMemory& memory);
 
@@ -52,11 +55,13 @@ class StepLauncher {
   AttentionArgs attention_args(const AttentionSpec& spec) const;
   DecodeAttentionArgs decode_args(const AttentionSpec& spec, const AttentionArgs& args) const;
 
+  const Plan& plan_;
   const CudaMemory& memory_;
   const cudaStream_t stream_;
   NetworkLauncher network_;
-  std::unique_ptr<Blas> blas_;                                // null: not found, or no use for it so far
-  uint64_t linear_scratch_ = 0, partials_ = 0, arrived_ = 0;  // offsets of scratch
+  std::unique_ptr<Blas> blas_;                                              // null: not found, or no use for it so far
+  std::unordered_set<const LinearSpec*> fp16_weights_;                      // whose scales fp16 products may hold
+  uint64_t linear_scratch_ = 0, partials_ = 0, arrived_ = 0, outside_ = 0;  // offsets of scratch
 };
 
 }  // namespace tcim_lite::cuda

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from .. import under_test as rt
-from ..checks import bind
+from ..checks import bind, same_rows
 from ..registry import each
 
 TIER = "llm"
@@ -78,6 +78,11 @@ def equal(left, right):
         np.testing.assert_array_equal(a, b)
 
 
+def same_caches(left, right):
+    for a, b in zip(left, right, strict=True):
+        same_rows(a, b)
+
+
 def by_decode(kit, tokens):
     """Logits after every token, one by one, and the caches."""
     chat = Chat(kit)
@@ -89,8 +94,8 @@ def test_prefill_equals_decode_at_every_length(kit):
     expected, one_by_one = by_decode(kit, tokens)
     chat = Chat(kit)
     for length in range(1, len(tokens) + 1):
-        np.testing.assert_array_equal(chat.prompt(tokens[:length]), expected[length - 1])
-        equal(chat.rows(length), one_by_one.rows(length))
+        same_rows(chat.prompt(tokens[:length]), expected[length - 1])
+        same_caches(chat.rows(length), one_by_one.rows(length))
 
 
 @each("chunk", [1, 2, 3, 5, 7, 8, 11, 13, 15, 16])
@@ -98,8 +103,8 @@ def test_every_chunk_gives_the_same(kit, chunk):
     chat = Chat(kit)
     tokens = some_tokens(chat, 37)
     expected, one_by_one = by_decode(kit, tokens)
-    np.testing.assert_array_equal(chat.prompt(tokens, chunk), expected[-1])
-    equal(chat.rows(37), one_by_one.rows(37))
+    same_rows(chat.prompt(tokens, chunk), expected[-1])
+    same_caches(chat.rows(37), one_by_one.rows(37))
 
 
 def test_decode_goes_on_from_every_prompt(kit):
@@ -109,7 +114,7 @@ def test_decode_goes_on_from_every_prompt(kit):
     for length in (1, 2, 15, 16, 17, 31, 32, 33, chat.context - 1):
         chat.prompt(tokens[:length])
         for at in range(length, min(length + 4, chat.context)):
-            np.testing.assert_array_equal(chat.feed(chat.others[0], [tokens[at]], at)[-1], expected[at])
+            same_rows(chat.feed(chat.others[0], [tokens[at]], at)[-1], expected[at])
 
 
 def test_verify_gives_the_logits_of_every_row(kit):
@@ -123,13 +128,13 @@ def test_verify_gives_the_logits_of_every_row(kit):
     while at < 30:
         count = min(rng.randrange(1, most + 1), 30 - at)
         logits = chat.feed(verify, tokens[at : at + count], at)
-        np.testing.assert_array_equal(logits[:count], expected[at : at + count])
+        same_rows(logits[:count], expected[at : at + count])
         accepted = rng.randrange(1, count + 1)  # the rest is rejected and overwritten
         at += accepted
         if at < 30:
-            np.testing.assert_array_equal(chat.feed(decode, [tokens[at]], at)[-1], expected[at])
+            same_rows(chat.feed(decode, [tokens[at]], at)[-1], expected[at])
             at += 1
-    equal(chat.rows(30), one_by_one.rows(30))
+    same_caches(chat.rows(30), one_by_one.rows(30))
 
 
 def test_a_stored_prefix_changes_nothing(kit):
@@ -197,7 +202,7 @@ def test_slots_answer_in_any_order_and_beside_unused_ones(kit, seed):
                 tokens[slot], valid[slot] = prompts[number][-1], len(prompts[number]) - 1
             found = batch.step(tokens, valid)
             for slot, number in enumerate(order[:used]):
-                np.testing.assert_array_equal(found[slot], expected[number])
+                same_rows(found[slot], expected[number])
 
 
 def test_a_slot_beyond_the_context_harms_no_other(kit):
@@ -218,7 +223,7 @@ def test_a_slot_beyond_the_context_harms_no_other(kit):
             if rt.is_emulator():
                 raise
             continue  # what the card does is not known
-        np.testing.assert_array_equal(found[[0, -1]], expected)
+        same_rows(found[[0, -1]], expected)
         assert np.isfinite(found[1]).all()
 
 

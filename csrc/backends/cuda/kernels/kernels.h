@@ -230,11 +230,16 @@ struct CombineArgs {
 void launch_combine(Elem elem, const CombineArgs& args, cudaStream_t stream);
 
 // Any rows of quantised weights: x is quantised into `scratch`, then tiles of outputs and rows run on the tensor cores:
-// Hopper's on exact fp16 codes where linear_wgmma_supports(), the int8 ones elsewhere.
+// with `wgmma`, Hopper's on fp16 weights, where linear_wgmma_supports(); the int8 ones on exact codes otherwise.
 int64_t gemm_scratch_bytes(int64_t rows, int64_t inputs);
-void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream);
+void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, bool wgmma, void* scratch,
+                        cudaStream_t stream);
 
 bool linear_wgmma_supports(Elem elem);
+// Writes 1 to *outside if a code times its scale may leave the range in which launch_linear_wgmma() is right. `weights`
+// as repacked.
+void launch_scales_check(WeightFormat format, const void* weights, int64_t outputs, int64_t inputs, int* outside,
+                         cudaStream_t stream);
 void launch_linear_wgmma(WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream);
 
 // What a library's product leaves to do: y = epilogue(products), which are [rows, outputs] of `elem`, dense; fp16 ones

@@ -126,8 +126,9 @@ int64_t gemm_scratch_bytes(int64_t rows, int64_t inputs) {
   return codes > halves ? codes : halves;
 }
 
-void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, void* memory, cudaStream_t stream) {
-  if (linear_wgmma_supports(elem)) return launch_linear_wgmma(format, args, memory, stream);
+void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, bool wgmma, void* memory,
+                        cudaStream_t stream) {
+  if (wgmma && linear_wgmma_supports(elem)) return launch_linear_wgmma(format, args, memory, stream);
   auto* bytes = static_cast<std::byte*>(memory);
   const GemmScratch scratch{reinterpret_cast<int8_t*>(bytes),
                             reinterpret_cast<float*>(bytes + codes_bytes(args.rows, args.inputs))};

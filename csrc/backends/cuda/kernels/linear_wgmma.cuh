@@ -1,6 +1,8 @@
 // What a block of linear_wgmma.cu does with its sums: adds those of the blocks that share its tile, and stores y.
 #pragma once
 
+#include <algorithm>
+
 #include "backends/cuda/kernels/linear.cuh"
 #include "backends/cuda/kernels/quantize.cuh"
 #include "backends/cuda/kernels/wgmma.cuh"
@@ -9,7 +11,7 @@ namespace tcim_lite::cuda {
 
 constexpr int kOperandRowBytes = 128;  // of a row of x in a group
 constexpr int kMostTileRows = 128;
-constexpr int kMostSplits = 8;  // of the inputs of a tile
+constexpr int kMostSplits = 8;  // of the inputs of a tile; a power of two
 
 inline int64_t operand_rows(int64_t rows) { return (rows + kMostTileRows - 1) / kMostTileRows * kMostTileRows; }
 // x, after its norm if it has one, quantised, as [inputs / 64][operand_rows()][64] halves.
@@ -19,146 +21,177 @@ void launch_operand(const LinearArgs& args, void* operand, cudaStream_t stream);
 template <int Groups, int Rows>
 struct WgmmaTile {
   static constexpr int kGroups = Groups, kRows = Rows, kOutputs = 64 * Groups, kThreads = 128 * Groups;
-  static constexpr int kColumns = Rows / 8;         // of 8 rows of x
-  static constexpr int kPitch = kOutputs * 2 + 16;  // bytes of a row of results; an odd number of 16s
-  // What a block takes from the others of its cluster, and the results.
-  static constexpr int most_received() {
-    int most = 0;
-    for (int splits = 2; splits <= kMostSplits; ++splits) {
-      const int columns = (splits - 1) * ((kColumns + splits - 1) / splits);
-      most = columns > most ? columns : most;
-    }
-    return most * kThreads * 16;
-  }
-  static constexpr int kEndBytes = most_received() + Rows * kPitch;
+  static constexpr int kColumns = Rows / 8;           // of 8 rows of x
+  static constexpr int kPitch = kOutputs * 2 + 16;    // bytes of a row of results; an odd number of 16s
+  static constexpr int kColumnBytes = kThreads * 16;  // of the sums of a column
+  // What a block that shares its tile takes of sums. Behind it results, and as many numbers of the residual.
+  static constexpr int kSumsBytes = kColumns * kColumnBytes, kResultsBytes = Rows * kPitch;
+  static constexpr int kEndBytes = std::max(2 * kResultsBytes, kSumsBytes + kResultsBytes);
 };
 
 #ifdef TCIM_LITE_HOPPER
 
-// Columns of a tile whose sums block `rank` of the cluster completes: [begin(rank), begin(rank + 1)).
+// What becomes of a block's sums. Of a tile that a cluster's blocks share, each having summed a part of the inputs, a
+// block completes and stores the columns of 8 rows from rank * columns() on. Its code is compact: a block comes here
+// once, and instructions that it does not have in its caches cost more than those it executes.
 template <typename Tile>
-__device__ __forceinline__ int first_column(int rank, int splits) {
-  return rank * Tile::kColumns / splits;
-}
+class Ending {
+ public:
+  // `shared` is free in this block.
+  __device__ __forceinline__ Ending(const LinearArgs& args, char* shared, int rank, int splits, int64_t first_output,
+                                    int first_row, int rows)
+      : args_(args),
+        shared_(shared),
+        rank_(rank),
+        splits_(splits),
+        shift_(__popc(Tile::kColumns - 1) - __popc(splits - 1)),
+        columns_(1 << shift_),
+        first_output_(first_output),
+        first_row_(first_row + rank * columns_ * 8),
+        rows_(min(columns_ * 8, rows - first_row_)) {}
 
-// Sums of the cluster's blocks, in the order of their ranks, for the columns that this block completes. Each block has
-// summed a part of the inputs. `shared` is free in every block once all have come here.
-template <typename Tile>
-__device__ __forceinline__ void add_splits(float (&acc)[Tile::kRows / 2], char* shared, int rank, int splits) {
-  constexpr int kColumnBytes = Tile::kThreads * 16;
-  const int thread = int(threadIdx.x);
-  sync_cluster();
+  // Each thread's pieces of the residual into shared memory; store() waits for them.
+  __device__ __forceinline__ void fetch_residual() const {
+    if (args_.epilogue != kAddResidual) return;
+    for_pieces([&](int row, int column, int64_t at, bool whole) {
+      if (whole) copy_async(residual_piece(row, column), residual(row) + at);
+    });
+    commit_copies();
+  }
+
+  __device__ __forceinline__ void round(const float (&acc)[Tile::kRows / 2]) const {
+    float bias[2];
+    load_bias(bias);
 #pragma unroll
-  for (int owner = 0; owner < kMostSplits; ++owner) {
-    if (owner >= splits || owner == rank) continue;
-    const int begin = first_column<Tile>(owner, splits), end = first_column<Tile>(owner + 1, splits);
-    const int slot = rank - (rank > owner);
-    const uint32_t there = address_in(uint32_t(owner), shared_address(shared) + uint32_t(thread * 16) +
-                                                           uint32_t(slot * (end - begin) * kColumnBytes));
+    for (int j = 0; j < Tile::kColumns; ++j)
+      round_column(j, make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]), bias);
+  }
+
+  // Each column to the block that completes it. `received` is a barrier for one arrival.
+  __device__ __forceinline__ void exchange(const float (&acc)[Tile::kRows / 2], uint64_t* received) const {
+    if (threadIdx.x == 0) {
+      expect_bytes(received, Tile::kSumsBytes);
+      arrive(received);
+    }
+    sync_cluster();  // shared memory is free in every block
+    const uint32_t mine = shared_address(shared_) + uint32_t(rank_ * columns_ * Tile::kColumnBytes) + threadIdx.x * 16;
 #pragma unroll
     for (int j = 0; j < Tile::kColumns; ++j) {
-      if (j < begin || j >= end) continue;
-      store_in_cluster(there + uint32_t((j - begin) * kColumnBytes),
-                       make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]));
+      const int owner = j >> shift_;
+      store_in_cluster(address_in(uint32_t(owner), mine + uint32_t((j & (columns_ - 1)) * Tile::kColumnBytes)),
+                       make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]),
+                       address_in(uint32_t(owner), shared_address(received)));
     }
+    wait_barrier(received, 0);
   }
-  sync_cluster();
-  const int begin = first_column<Tile>(rank, splits), end = first_column<Tile>(rank + 1, splits);
-#pragma unroll
-  for (int j = 0; j < Tile::kColumns; ++j) {
-    if (j < begin || j >= end) continue;
-    float4 sum = make_float4(0, 0, 0, 0);
-    for (int from = 0; from < splits; ++from) {
-      float4 v = make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
-      if (from != rank) {
-        const int slot = from - (from > rank);
-        v = *reinterpret_cast<const float4*>(shared + (slot * (end - begin) + j - begin) * kColumnBytes + thread * 16);
-      }
-      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-    }
-    acc[4 * j] = sum.x, acc[4 * j + 1] = sum.y, acc[4 * j + 2] = sum.z, acc[4 * j + 3] = sum.w;
-  }
-}
 
-// Columns [begin, end) of the sums with their bias, rounded, to `tile` [rows][outputs].
-template <typename Tile>
-__device__ __forceinline__ void round_to_tile(const float (&acc)[Tile::kRows / 2], const LinearArgs& args, char* tile,
-                                              int64_t first_output, int begin, int end) {
-  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4;
-  float bias[2] = {0, 0};
-  if (args.bias != nullptr) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t output = first_output + warp * 16 + g + 8 * half;
-      if (output < args.outputs) bias[half] = args.bias[output];
-    }
-  }
-  char* const at = tile + (lane % 8) * Tile::kPitch + warp * 32 + lane / 8 % 2 * 16;
-#pragma unroll
-  for (int j = 0; j < Tile::kColumns; ++j) {
-    if (j < begin || j >= end) continue;
-    uint32_t rounded_sums[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const __half2 both =
-          __halves2half2(to_half(acc[4 * j + 2 * half] + bias[half]), to_half(acc[4 * j + 2 * half + 1] + bias[half]));
-      rounded_sums[half] = *reinterpret_cast<const uint32_t*>(&both);
-    }
-    store_matrices_transposed(at + j * 8 * Tile::kPitch, rounded_sums[0], rounded_sums[1]);
-  }
-}
-
-// Rows [begin, end) of the tile to y, which has rows up to `rows`.
-template <typename Tile>
-__device__ __forceinline__ void store_tile(const LinearArgs& args, const char* tile, int64_t first_output,
-                                           int first_row, int begin, int end, int rows) {
-  const bool silu_mul = args.epilogue == kSiluMul;
-  const int pieces = Tile::kOutputs / (silu_mul ? 16 : 8);  // of 8 columns of y
-  const int64_t first = silu_mul ? first_output / 2 : first_output,
-                columns = silu_mul ? args.outputs / 2 : args.outputs;
-  const bool residual = args.epilogue == kAddResidual;
-  const uintptr_t places =
-      reinterpret_cast<uintptr_t>(args.y) | uintptr_t(args.y_stride * 2) |
-      (residual ? reinterpret_cast<uintptr_t>(args.residual) | uintptr_t(args.residual_stride * 2) : 0);
-  end = min(end, rows - first_row);
-  for (int i = begin * pieces + int(threadIdx.x); i < end * pieces; i += Tile::kThreads) {
-    const int row = i / pieces, column = i % pieces * 8;
-    const int64_t at = first + column;
-    if (at >= columns) continue;
-    const bool whole = places % 16 == 0 && at + 8 <= columns;
-    const char* const from = tile + row * Tile::kPitch;
-    float v[8];
-    if (silu_mul) {
-      float up[8];
-      const int gate = column / 16 * 32 + column % 16;
-      load8(reinterpret_cast<const __half*>(from) + gate, v);
-      load8(reinterpret_cast<const __half*>(from) + gate + 16, up);
-#pragma unroll
-      for (int n = 0; n < 8; ++n) v[n] = silu(v[n]) * up[n];
-    } else {
-      load8(reinterpret_cast<const __half*>(from) + column, v);
-    }
-    if (residual) {
-      const __half* other = static_cast<const __half*>(args.residual) + (first_row + row) * args.residual_stride + at;
-      float r[8] = {};
-      if (whole) load8(other, r);
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        if (!whole && at + n < columns) r[n] = load(other + n);
-        v[n] += r[n];
+  // Sums of all blocks, in the order of their ranks.
+  __device__ __forceinline__ void add_and_round() const {
+    float bias[2];
+    load_bias(bias);
+#pragma unroll 1
+    for (int j = 0; j < columns_; ++j) {
+      float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+      for (int from = 0; from < splits_; ++from) {
+        const float4 v =
+            *reinterpret_cast<const float4*>(shared_ + (from * columns_ + j) * Tile::kColumnBytes + threadIdx.x * 16);
+        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
       }
+      round_column(j, sum, bias);
     }
-    __half* const y = static_cast<__half*>(args.y) + (first_row + row) * args.y_stride + at;
-    if (whole) {
+  }
+
+  // The results to y, once all threads have rounded theirs.
+  __device__ __forceinline__ void store() const {
+    wait_for_copies<0>();
+    for_pieces([&](int row, int column, int64_t at, bool whole) {
+      const __half* const from = reinterpret_cast<const __half*>(results() + row * Tile::kPitch);
+      float v[8];
+      if (args_.epilogue == kSiluMul) {
+        float up[8];
+        const int gate = column / 16 * 32 + column % 16;
+        load8(from + gate, v);
+        load8(from + gate + 16, up);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] = silu(v[i]) * up[i];
+      } else {
+        load8(from + column, v);
+      }
+      __half* const y = static_cast<__half*>(args_.y) + (first_row_ + row) * args_.y_stride + at;
+      if (!whole) return store_some(v, y, row, at);
+      if (args_.epilogue == kAddResidual) {
+        float r[8];
+        load8(reinterpret_cast<const __half*>(residual_piece(row, column)), r);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] += r[i];
+      }
       *reinterpret_cast<uint4*>(y) = saturated_halves(v);
-    } else {
+    });
+  }
+
+ private:
+  __device__ __forceinline__ char* results() const { return shared_ + (splits_ == 1 ? 0 : Tile::kSumsBytes); }
+  __device__ __forceinline__ char* residual_piece(int row, int column) const {
+    return results() + (columns_ * 8 + row) * Tile::kPitch + column * 2;
+  }
+  __device__ __forceinline__ const __half* residual(int row) const {
+    return static_cast<const __half*>(args_.residual) + (first_row_ + row) * args_.residual_stride;
+  }
+
+  __device__ __forceinline__ void load_bias(float (&bias)[2]) const {
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        if (at + n < columns) store(y + n, v[n]);
-      }
+    for (int half = 0; half < 2; ++half) {
+      const int64_t output = first_output_ + int(threadIdx.x) / 32 * 16 + int(threadIdx.x) % 32 / 4 + 8 * half;
+      bias[half] = args_.bias != nullptr && output < args_.outputs ? args_.bias[output] : 0.0f;
     }
   }
-}
+
+  // Sums of 8 rows, as products leave them, to results [rows][outputs].
+  __device__ __forceinline__ void round_column(int j, float4 sum, const float (&bias)[2]) const {
+    const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+    const __half2 low = __halves2half2(to_half(sum.x + bias[0]), to_half(sum.y + bias[0])),
+                  high = __halves2half2(to_half(sum.z + bias[1]), to_half(sum.w + bias[1]));
+    store_matrices_transposed(results() + (8 * j + lane % 8) * Tile::kPitch + warp * 32 + lane / 8 % 2 * 16,
+                              *reinterpret_cast<const uint32_t*>(&low), *reinterpret_cast<const uint32_t*>(&high));
+  }
+
+  // To f(row, column of the tile's part of y, column of y, whether the piece is whole) for each thread's pieces of 8
+  // columns of y.
+  template <typename F>
+  __device__ __forceinline__ void for_pieces(const F& f) const {
+    const bool silu_mul = args_.epilogue == kSiluMul, has_residual = args_.epilogue == kAddResidual;
+    constexpr int kPieces = Tile::kOutputs / 8;
+    const int pieces = silu_mul ? kPieces / 2 : kPieces, width = silu_mul ? args_.outputs / 2 : args_.outputs;
+    const int64_t first = silu_mul ? first_output_ / 2 : first_output_;
+    const uintptr_t places =
+        reinterpret_cast<uintptr_t>(args_.y) | uintptr_t(args_.y_stride * 2) |
+        (has_residual ? reinterpret_cast<uintptr_t>(args_.residual) | uintptr_t(args_.residual_stride * 2) : 0);
+#pragma unroll 1
+    for (int i = int(threadIdx.x); i < rows_ * pieces; i += Tile::kThreads) {
+      const int row = silu_mul ? i / (kPieces / 2) : i / kPieces, column = (i - row * pieces) * 8;
+      const int64_t at = first + column;
+      if (at < width) f(row, column, at, places % 16 == 0 && at + 8 <= width);
+    }
+  }
+
+  // Columns `at` .. of a row, up to 8 of them.
+  __device__ __forceinline__ void store_some(float (&v)[8], __half* y, int row, int64_t at) const {
+    const int width = args_.epilogue == kSiluMul ? args_.outputs / 2 : args_.outputs;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (at + i >= width) break;
+      if (args_.epilogue == kAddResidual) v[i] += load(residual(row) + at + i);
+      ::tcim_lite::cuda::store(y + i, v[i]);
+    }
+  }
+
+  const LinearArgs& args_;
+  char* const shared_;
+  const int rank_, splits_, shift_, columns_;  // 2^shift columns
+  const int64_t first_output_;
+  const int first_row_, rows_;  // that this block stores
+};
 
 #endif
 

@@ -26,13 +26,6 @@ struct Ring {
 // Shared memory that ordinary copies wrote, before the products read it.
 __device__ __forceinline__ void publish_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-template <int Count>
-__device__ __forceinline__ void wait_for_sums(float (&d)[Count]) {
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-  for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
-}
-
 #endif
 
 template <int Outputs>

@@ -38,6 +38,38 @@ __device__ uint8_t item_byte_w8(const uint8_t* codes, const uint8_t* scales, int
   return uint8_t(code_of<WeightFormat::LinearW8>(codes, lane / 4 + 8 * (word % 2), k));
 }
 
+// Whether an output of an item of 8 bits has a code that is not 0.
+__device__ bool has_codes_w8(const uint8_t* item, int n) {
+  uint32_t any = 0;
+  for (int i = 0; i < 16; ++i) {
+    const int half = i / 8, lane = 4 * (n % 8) + i / 2 % 4, word = i % 2 * 2 + n / 8;
+    any |= *reinterpret_cast<const uint32_t*>(item + 512 * half + 16 * lane + 4 * word);
+  }
+  return any != 0;
+}
+
+// What linear_wgmma.cu takes. 4 bits: 8 times the scale is an fp16 number. 8 bits: so are the scale and 1024 + 128
+// times it, unless all codes are 0.
+template <WeightFormat Format>
+__device__ bool scale_fits(const uint8_t* item, int n) {
+  if constexpr (Format == WeightFormat::LinearW4) {
+    return fabsf(__half2float(reinterpret_cast<const __half*>(item + kScalesW4)[n])) <= 65504.0f / 8;
+  } else {
+    const int exponent = int8_t(item[1024 + n]);
+    const int output = n / 2 + n % 2 * 8;
+    return exponent <= 5 && (exponent >= -24 || !has_codes_w8(item, output));
+  }
+}
+
+template <WeightFormat Format>
+__global__ void scales_kernel(const uint8_t* weights, int64_t items, int* outside) {
+  constexpr int kItem = Format == WeightFormat::LinearW4 ? kItemW4 : kItemW8;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < items * 16;
+       i += int64_t(gridDim.x) * blockDim.x) {
+    if (!scale_fits<Format>(weights + i / 16 * kItem, int(i % 16))) *outside = 1;
+  }
+}
+
 template <WeightFormat Format>
 __global__ void repack_items(const uint8_t* packed, uint8_t* placed, int64_t blocks, int inputs, int64_t block_stride) {
   constexpr int kItem = Format == WeightFormat::LinearW4 ? kItemW4 : kItemW8;
@@ -106,6 +138,16 @@ void launch_repack(WeightFormat format, const void* packed, void* placed, int64_
   if (format == WeightFormat::LinearF32)
     launch(repack_rows<WeightFormat::LinearF32, uint32_t>, grid, block, 0, stream, static_cast<const uint32_t*>(packed),
            static_cast<uint32_t*>(placed), blocks * 16, int(inputs), stride / 4);
+}
+
+void launch_scales_check(WeightFormat format, const void* weights, int64_t outputs, int64_t inputs, int* outside,
+                         cudaStream_t stream) {
+  const auto* from = static_cast<const uint8_t*>(weights);
+  const int64_t items = padded(outputs) / 16 * (inputs / 64);
+  break_overlap();
+  const auto kernel =
+      format == WeightFormat::LinearW4 ? scales_kernel<WeightFormat::LinearW4> : scales_kernel<WeightFormat::LinearW8>;
+  launch(kernel, dim3(512), dim3(256), 0, stream, from, items, outside);
 }
 
 }  // namespace tcim_lite::cuda

@@ -55,9 +55,9 @@ __device__ __forceinline__ void leave_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
-// Of the threads of all blocks of the cluster that have not exited.
+// Of the threads of all blocks of the cluster that have not exited. It publishes nothing that they have written.
 __device__ __forceinline__ void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 // The same place in the shared memory of another block of the cluster.
 __device__ __forceinline__ uint32_t address_in(uint32_t rank, uint32_t address) {
@@ -65,10 +65,12 @@ __device__ __forceinline__ uint32_t address_in(uint32_t rank, uint32_t address) 
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
-__device__ __forceinline__ void store_in_cluster(uint32_t address, float4 v) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z),
-               "f"(v.w)
-               : "memory");
+// 16 bytes that count on a barrier beside them.
+__device__ __forceinline__ void store_in_cluster(uint32_t address, float4 v, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
+      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+      : "memory");
 }
 
 // Two 8 x 8 matrices, transposed: lane 8 m + r names row r of the result of matrix m, 16 bytes.
@@ -91,46 +93,48 @@ __device__ __forceinline__ uint64_t operand_at(uint32_t address) {
 
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Sums are read after this, and registers with operands may change: products read them while they run, which the
-// compiler is told by naming both here.
+// Until at most `Pending` of the committed groups run, the last ones. Registers with operands of the others may change
+// then, and not before: the compiler is told by naming them here.
+template <int Pending, int Count>
+__device__ __forceinline__ void wait_for_products(uint32_t (&a)[Count][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+#pragma unroll
+  for (int i = 0; i < 4 * Count; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+}
 template <int Count>
-__device__ __forceinline__ void wait_for_products(float (&d)[Count], uint32_t (&a)[4][4]) {
+__device__ __forceinline__ void wait_for_sums(float (&d)[Count]) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
-#pragma unroll
-  for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
 
-// d = a b, or d += a b with `keep`: m64n64k16 and m64n128k16, fp16 with fp32 sums. Of d, lane 4 g + t of warp w has
-// rows 16 w + g and + 8 (registers 4 j, 4 j + 1 and 4 j + 2, 4 j + 3), columns 8 j + 2 t and + 1; a is mma_half()'s.
+// d += a b: m64nNk16 with N = 2 Count, fp16 with fp32 sums. Of d, lane 4 g + t of warp w has rows 16 w + g and + 8
+// (registers 4 j, 4 j + 1 and 4 j + 2, 4 j + 3), columns 8 j + 2 t and + 1; a is mma_half()'s, or lies in shared memory
+// as b does.
 #define TCIM_LITE_SUMS4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define TCIM_LITE_SUMS(i) TCIM_LITE_SUMS4(i), TCIM_LITE_SUMS4(i + 4), TCIM_LITE_SUMS4(i + 8), TCIM_LITE_SUMS4(i + 12)
-__device__ __forceinline__ void wgmma(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool keep) {
+__device__ __forceinline__ void wgmma(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
-      "{\n.reg .pred keep;\nsetp.ne.b32 keep, %37, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, keep, 1, 1, 0;\n}\n"
+      "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;\n"
       : TCIM_LITE_SUMS(0), TCIM_LITE_SUMS(16)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(keep)));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-__device__ __forceinline__ void wgmma(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool keep) {
+__device__ __forceinline__ void wgmma(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
-      "{\n.reg .pred keep;\nsetp.ne.b32 keep, %69, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, keep, 1, 1, 0;\n}\n"
+      "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;\n"
       : TCIM_LITE_SUMS(0), TCIM_LITE_SUMS(16), TCIM_LITE_SUMS(32), TCIM_LITE_SUMS(48)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(keep)));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-// d += a b, both operands in shared memory.
 __device__ __forceinline__ void wgmma(float (&d)[32], uint64_t a, uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
