@@ -276,6 +276,11 @@ def test_another_kind_of_tokenizer_is_left_out_with_a_warning(tmp_path: Path, pr
         ({"eos_token_id": 1536}, "eos_token_id is 1536, expected one of its 1536 tokens"),
         ({"merges": ["no merge"]}, "the merge 'no merge' is not of two tokens to a third"),
         ({"merges": ["none"]}, "the merge 'none' is not of two tokens to a third"),
+        ({"tokens": [1, 2]}, r"tokenizer.ggml.tokens is \[1, 2\], expected a list of str"),
+        ({"tokens": "ab"}, "tokenizer.ggml.tokens is 'ab', expected a list of str"),
+        ({"token_type": ["x"]}, r"tokenizer.ggml.token_type is \['x'\], expected a list of int"),
+        ({"merges": [1]}, r"tokenizer.ggml.merges is \[1\], expected a list of str"),
+        ({"model": "llama", "scores": ["x"]}, r"tokenizer.ggml.scores is \['x'\], expected a list of float"),
     ],
 )
 def test_lists_that_contradict_each_other_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...common.errors import CheckpointError, CompileWarning
 from .splits import SPLITS, Split
 
@@ -46,7 +48,7 @@ def tokenizer_files(metadata: Mapping[str, Any], config: Mapping[str, Any], wher
         "config.json": {**config, **{name: ids[name] for name in ids if name != "unk_token_id"}},
         "generation_config.json": {**generation, "eos_token_id": list(dict.fromkeys(ends))},
     }
-    tokens = metadata.get("tokenizer.ggml.tokens", [])
+    tokens = _listed(metadata, "tokens", str, where) or []
     for name, number in [*ids.items(), *(("eot_token_id", number) for number in ends)]:
         if tokens and not (isinstance(number, int) and 0 <= number < len(tokens)):
             raise CheckpointError(f"{where}: {name} is {number!r}, expected one of its {len(tokens)} tokens")
@@ -66,13 +68,26 @@ def tokenizer_files(metadata: Mapping[str, Any], config: Mapping[str, Any], wher
     return {name: text.encode("utf-8", "replace") for name, text in {**encoded, **texts}.items()}
 
 
+def _listed(metadata: Mapping[str, Any], name: str, kind: type, where: str) -> list[Any] | None:
+    """A list of the tokenizer; None where the file has none.
+
+    Raises:
+        CheckpointError: It is no list, or one of something else.
+    """
+    value = metadata.get(f"tokenizer.ggml.{name}")
+    found = value.tolist() if isinstance(value, np.ndarray) else value
+    if found is not None and not (isinstance(found, list) and all(type(each) is kind for each in found)):
+        raise CheckpointError(f"{where}: tokenizer.ggml.{name} is {found!r:.60}, expected a list of {kind.__name__}")
+    return found
+
+
 def _tokenizer(
     metadata: Mapping[str, Any], tokens: Sequence[str], vocab_size: int, where: str
 ) -> dict[str, Any] | None:
     """Returns tokenizer.json; None, with a warning, for a kind that is not known."""
-    kinds = metadata.get("tokenizer.ggml.token_type")
-    kinds = [1] * len(tokens) if kinds is None else list(map(int, kinds))
-    if not isinstance(tokens, list) or len(kinds) != len(tokens) or len(tokens) > vocab_size:
+    kinds = _listed(metadata, "token_type", int, where)
+    kinds = [1] * len(tokens) if kinds is None else kinds
+    if len(kinds) != len(tokens) or len(tokens) > vocab_size:
         raise CheckpointError(
             f"{where} has {len(tokens)} tokens with {len(kinds)} types and an embedding of {vocab_size} rows"
         )
@@ -123,7 +138,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], split: Split
 
 
 def _given_merges(metadata: Mapping[str, Any], vocab: Mapping[str, int], where: str) -> list[list[str]]:
-    merges = [merge.split(" ", 1) for merge in metadata.get("tokenizer.ggml.merges", [])]
+    merges = [merge.split(" ", 1) for merge in _listed(metadata, "merges", str, where) or []]
     for merge in merges:
         if len(merge) != 2 or not {*merge, "".join(merge)} <= vocab.keys():
             raise CheckpointError(f"{where}: the merge {' '.join(merge)!r:.80} is not of two tokens to a third")
@@ -151,7 +166,7 @@ def _sentence_piece(
     metadata: Mapping[str, Any], tokens: Sequence[str], kinds: Sequence[int], where: str
 ) -> dict[str, Any]:
     """SentencePiece's BPE: pairs join in the order of what they give, by its score."""
-    scores = metadata.get("tokenizer.ggml.scores")
+    scores = _listed(metadata, "scores", float, where)
     if scores is None or len(scores) != len(tokens):
         raise CheckpointError(f"{where} has {len(tokens)} tokens and {0 if scores is None else len(scores)} scores")
     vocab = _vocab(tokens)
