@@ -382,7 +382,7 @@ def test_a_text_that_repeats_itself_is_measured_as_transformers_does(many):
     [
         ({}, b"ID3" + bytes(9), "file: 12 bytes"),
         ({}, wav(0.001, 3), "a sound of 16 samples; expected 160 or more"),
-        ({"language": "xx"}, FIRST, "language='xx': this Whisper has not learned it; expected one of de, en"),
+        ({"language": "xx"}, FIRST, "language='xx': this Whisper has not learned it; expected one of de, en, or"),
         ({"stream": "true", "response_format": "vtt"}, FIRST, "a stream has the form json"),
         ({"response_format": "html"}, FIRST, "response_format"),
         ({"max_completion_tokens": "-2"}, FIRST, "max_completion_tokens=-2: expected at least 1"),

@@ -143,10 +143,10 @@ class WhisperReader:
         self._id_of, self._untimed = configs.id_of, configs.id_of("<|notimestamps|>")
         told = read_object(folder / "generation_config.json", _MOST_BYTES)
         many = told.get("is_multilingual", configs.config.get("vocab_size") != _ENGLISH_VOCABULARY)
-        names = configs.vocabulary if many else {}
-        self.languages = {
-            name[2:-2]: number for name, number in names.items() if re.fullmatch(r"<\|[a-z]{2,3}\|>", name)
-        }
+        # A tokenizer may have other short names, such as <|pad|>; earlier files list no languages.
+        listed = told.get("lang_to_id")
+        names = [name for name in (listed if isinstance(listed, dict) else configs.vocabulary) if many]
+        self.languages = {name[2:-2]: configs.id_of(name) for name in names if re.fullmatch(r"<\|[a-z]{2,3}\|>", name)}
         self.size = self._count(configs, "vocab_size")
         self._told = told
         self.no_speech = self._untimed - 1
