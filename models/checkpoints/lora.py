@@ -21,7 +21,6 @@ _UNSUPPORTED = (
     "alora_invocation_tokens",
     "alpha_pattern",
     "arrow_config",
-    "fan_in_fan_out",
     "layer_replication",
     "lora_bias",
     "modules_to_save",
@@ -67,6 +66,8 @@ class LoraAdapter:
         """Raises CheckpointError: no adapter, or one that is not a plain LoRA."""
         if not folder.is_dir():
             raise CheckpointError(f"--lora {folder} is no folder; expected a PEFT adapter, with {_CONFIG}")
+        if not (folder / _CONFIG).is_file():
+            raise CheckpointError(f"--lora {folder} has no {_CONFIG}; expected the folder of a PEFT adapter")
         self.folder = folder
         config = read_json(folder / _CONFIG)
         scale = _scale(config, folder / _CONFIG)

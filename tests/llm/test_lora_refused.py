@@ -79,7 +79,9 @@ FLAWS = {
     ),
     "beyond the fp16 range": changed_tensors(lambda tensors: tensors[f"{STEM}.lora_B.weight"].fill(1e5)),
     "has no adapter_model.safetensors": lambda folder: (folder / "adapter_model.safetensors").unlink(),
-    "adapter_config.json does not exist": lambda folder: (folder / "adapter_config.json").unlink(),
+    "has no adapter_config.json; expected the folder of a PEFT adapter": lambda folder: (
+        folder / "adapter_config.json"
+    ).unlink(),
     "is no folder": shutil.rmtree,
 }
 

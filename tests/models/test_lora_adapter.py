@@ -37,7 +37,10 @@ def test_tensors_are_known_by_each_form_of_their_names(tmp_path: Path, stem: str
     np.testing.assert_array_equal(change.down, DOWN)
 
 
-@pytest.mark.parametrize(("config", "scale"), [({}, 6 / RANK), ({"use_rslora": True}, 6 / RANK**0.5)])
+@pytest.mark.parametrize(
+    ("config", "scale"),
+    [({}, 6 / RANK), ({"use_rslora": True}, 6 / RANK**0.5), ({"fan_in_fan_out": True}, 6 / RANK)],  # the last: of GPT-2
+)
 def test_the_scale_is_in_up(tmp_path: Path, config: dict[str, bool], scale: float) -> None:
     (change,) = LoraAdapter(write_adapter(tmp_path / "a", Q_PROJ, **config)).changes.values()
     np.testing.assert_array_equal(change.up, UP * np.float32(scale))
