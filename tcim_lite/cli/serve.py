@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prefill-per-decode", type=int, default=1, metavar="K", help="chunks between two decode steps (%(default)s)"
     )
-    parser.add_argument("--max-body-mb", type=float, default=8, metavar="MB", help="of a request (%(default)s)")
+    parser.add_argument("--max-body-mb", type=float, default=32, metavar="MB", help="of a request (%(default)s)")
     parser.add_argument("--timeout", type=float, default=600, metavar="S", help="for one answer (%(default)s)")
     parser.add_argument(
         "--shutdown-timeout", type=float, default=30, metavar="S", help="for running answers at SIGTERM (%(default)s)"

@@ -105,8 +105,14 @@ async def read_body(request: Request, most: int, expected: str = "application/js
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise ApiError(415, f"content-encoding is {encoding[:60]}; send the body as it is, without compression")
-    too_large = ApiError(413, f"the body is larger than the server's limit of {most} bytes", code="body_too_large")
     length = request.headers.get("content-length", "")
+    announced = f" of {int(length[:20])} bytes" if length.isdigit() else ""
+    too_large = ApiError(
+        413,
+        f"the body{announced} is larger than the {most} bytes that the server takes: send less, or start the server "
+        "with a larger --max-body-mb",
+        code="body_too_large",
+    )
     if length.isdigit() and int(length[:20]) > most:
         raise too_large
 

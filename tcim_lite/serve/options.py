@@ -29,7 +29,7 @@ class ServeOptions:
     model: str
     api_keys: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
-    max_body_bytes: int = 8 << 20
+    max_body_bytes: int = 32 << 20
     max_choices: int = 128
     timeout_s: float = 600.0
     stall_s: float = 60.0

@@ -89,6 +89,8 @@ def test_bodies_have_a_limit_and_a_type(start):
     server = start("--max-body-mb", "0.01")
     large = server.post(CHAT, json=body("x" * 20_000))
     assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
+    assert "is larger than the 10485 bytes that the server takes" in large.text
+    assert "--max-body-mb" in large.text
 
     def pieces():
         yield from (b"x" * 1000 for _ in range(20))
