@@ -21,7 +21,7 @@ from .shared.deepseek_experts import (
     groups_of,
     groups_of_gguf,
 )
-from .shared.gguf import shared_expert
+from .shared.gguf import GATING, SOFTMAX, shared_expert
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -42,6 +42,8 @@ def _experts(values: Mapping[str, Any]) -> Experts:
 
 
 def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if (function := get(GATING)) not in (None, SOFTMAX):
+        raise CompileError(f"{GATING}={function!r:.40} is not supported, expected {SOFTMAX}, a softmax")
     groups = groups_of_gguf(get)
     method = "greedy" if groups["n_group"] == 1 else "group_limited_greedy"
     return {**latent.of_gguf(get, config), **groups, "topk_method": method, "norm_topk_prob": False}
@@ -83,7 +85,7 @@ FAMILY = Family(
         joined=latent.GGUF_JOINED,
         names={**latent.GGUF_NAMES, **shared_expert("mlp.shared_experts")},
         keys=GGUF_KEYS,
-        also=(*latent.GGUF_ALSO, *GROUPS, "expert_gating_func"),
+        also=(*latent.GGUF_ALSO, *GROUPS, GATING),
         derived=_of_gguf,
     ),
     experts=_experts,

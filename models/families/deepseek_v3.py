@@ -20,7 +20,7 @@ from .shared.deepseek_experts import (
     groups_of_gguf,
     mlp_or_experts,
 )
-from .shared.gguf import SIGMOID, SIGMOID_KEYS, by_sigmoids, shared_expert
+from .shared.gguf import GATING, SIGMOID, SIGMOID_KEYS, by_sigmoids, shared_expert
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -31,7 +31,7 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
 
 def fits(get: Callable[[str], Any]) -> bool:
     """Experts by sigmoids. Files that do not say it have shares of a sum of 1, which DeepSeek-V2 has not."""
-    function = get("expert_gating_func")
+    function = get(GATING)
     return bool(get("expert_weights_norm")) if function is None else function == SIGMOID
 
 

@@ -14,6 +14,7 @@ from ..family import Family, Gguf, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.gguf import HEADS_BY_LAYER
 
 _LAYER = "model.layers.{layer}"
 _ATTENTION, _CONV, _MLP = f"{_LAYER}.self_attn", f"{_LAYER}.conv", f"{_LAYER}.feed_forward"
@@ -69,9 +70,6 @@ def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _inner(values: Mapping[str, Any]) -> int:
     return int(values["intermediate_size"])
-
-
-HEADS_BY_LAYER = "attention.head_count_kv"
 
 
 def of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[str, Any]:

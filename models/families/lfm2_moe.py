@@ -12,7 +12,7 @@ from ..family import Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import lfm2
-from .shared.gguf import SIGMOID_KEYS, by_sigmoids
+from .shared.gguf import HEADS_BY_LAYER, SIGMOID_KEYS, by_sigmoids
 
 _MLP = "model.layers.{layer}.feed_forward"
 _EXPERT = f"{_MLP}.experts.{{expert}}"
@@ -60,7 +60,7 @@ FAMILY = replace(
             "ffn_down_exps": "feed_forward.experts.{expert}.w2",
         },
         keys={"shortconv.l_cache": "conv_L_cache", "leading_dense_block_count": "num_dense_layers"},
-        also=(lfm2.HEADS_BY_LAYER, *SIGMOID_KEYS),
+        also=(HEADS_BY_LAYER, *SIGMOID_KEYS),
         derived=_of_gguf,
     ),
     models="LFM2 8B-A1B",

@@ -75,8 +75,11 @@ def _of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> Mapping[st
     layers, net_heads, values = config["num_hidden_layers"], config["mamba_num_heads"], get("ssm.inner_size")
     if not isinstance(inner, list) or len(inner) < layers:
         raise CompileError(f"feed_forward_length is {inner!r:.80}, expected one number for each of {layers} layers")
-    if not isinstance(values, int) or values < 1 or values % net_heads:
-        raise CompileError(f"ssm.inner_size={values!r:.40}, expected a multiple of ssm.time_step_rank={net_heads}")
+    if not all(isinstance(size, int) and size > 0 for size in (values, net_heads)) or values % net_heads:
+        raise CompileError(
+            f"ssm.inner_size={values!r:.40} and ssm.time_step_rank={net_heads!r:.40} must be positive, the first a "
+            "multiple of the second"
+        )
     sparse = "moe" if get("expert_count") else "mlp"
     kinds = zip(heads, inner[:layers], strict=True)
     return {

@@ -31,7 +31,11 @@ def family_of(metadata: Mapping[str, Any], where: str) -> Family:
     windowed, sparse = (bool(_value(metadata, f"{arch}.{key}")) for key in ("attention.sliding_window", "expert_count"))
     forms = [(family, family.gguf) for family in FAMILIES.values() if family.gguf is not None]
     fitting = [(family, form) for family, form in forms if arch in (form.arch, *form.alike)]
-    get = lambda key: metadata.get(f"{arch}.{key}")  # noqa: E731
+
+    def get(key: str) -> Any:
+        value = metadata.get(f"{arch}.{key}")
+        return value.tolist() if isinstance(value, np.ndarray) else value
+
     for family, form in fitting:
         of_file = (family.experts is not None) == sparse and (sparse or form.windowed == windowed) and form.fits(get)
         if len(fitting) == 1 or of_file:

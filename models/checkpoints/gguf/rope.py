@@ -14,8 +14,8 @@ from ...common.errors import CheckpointError
 from ...common.rope import Rope
 from .keys import Keys
 
+_NEVER = 1e20  # factors from here on stop a frequency, as in layers of Gemma 4 that see the whole context
 # Tensors [head_dim / 2] by which the frequencies are divided: always, or in a long and in a short context.
-_NEVER = 1e20  # of frequencies that do not turn, in layers of Gemma 4
 ALWAYS, _LONG, _SHORT = ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 

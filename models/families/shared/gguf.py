@@ -13,7 +13,8 @@ GGUF_NORMS_AROUND = {**GGUF_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
 HEADS_BY_LAYER = "attention.head_count_kv"
 PATTERN = "attention.sliding_window_pattern"
 LOCAL_THETA = "rope.freq_base_swa"  # of layers with a window
-SIGMOID = 2  # of expert_gating_func
+GATING = "expert_gating_func"
+SOFTMAX, SIGMOID = 1, 2  # of these functions
 
 
 def shared_expert(module: str) -> dict[str, str]:
@@ -40,14 +41,14 @@ def windows_by_layer(get: Callable[[str], Any], config: Mapping[str, Any]) -> di
     return {"layer_types": kinds}
 
 
-SIGMOID_KEYS = ("expert_gating_func", "expert_weights_norm")
+SIGMOID_KEYS = (GATING, "expert_weights_norm")
 RECURRENT = "attention.recurrent_layers"
 
 
 def by_sigmoids(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Reads how experts are chosen, which must be by sigmoids."""
-    if (function := get("expert_gating_func")) not in (None, SIGMOID):
-        raise CompileError(f"expert_gating_func={function!r} is not supported, expected {SIGMOID}, a sigmoid")
+    if (function := get(GATING)) not in (None, SIGMOID):
+        raise CompileError(f"{GATING}={function!r:.40} is not supported, expected {SIGMOID}, a sigmoid")
     return {"norm_topk_prob": bool(get("expert_weights_norm"))}
 
 
