@@ -33,8 +33,7 @@ def _rows(part: GraphPart, number: int, tokens: int) -> Ref:
         flat = builder.reshape(f"positions.flat{end}", given, (tokens,))
         which = builder.gather(f"positions.which{end}", rows, flat, 0)
     else:
-        every = builder.integers(
-            "Add", f"positions.all{end}", slot.valid, rows
-        )  # of this position, and of those behind
-        which = builder.part(f"positions.which{end}", every, 0, 0, tokens)
+        # Rows lie in the order of positions, so these are of the next position and of those behind it.
+        behind = builder.integers("Add", f"positions.all{end}", slot.valid, rows)
+        which = builder.part(f"positions.which{end}", behind, 0, 0, tokens)
     return builder.gather(f"positions.found{end}", builder.weight(part.weight(roles.POSITIONS)), which, 0)

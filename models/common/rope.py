@@ -179,8 +179,11 @@ def grown(table: RopeTable, scaling: Mapping[str, Any]) -> RopeTable:
 
 
 def query_growth(keys: Mapping[str, Any], context: int) -> NDArray[np.float32]:
-    """Returns what Llama 4 multiplies q by at each position of layers that do not turn: 1 + a log(1 + n), where n times
-    `floor_scale` tokens are seen and a is `attn_scale`."""
+    """Returns what Llama 4 multiplies q by in layers that do not turn, [context] fp32.
+
+    At a position that sees n times `floor_scale` tokens, itself among them, it is 1 + `attn_scale` * log(1 + n), with n
+    rounded down.
+    """
     seen = np.floor((np.arange(context, dtype=_F32) + _F32(1)) / _F32(keys["floor_scale"]))
     factors: NDArray[np.float32] = (np.log1p(seen.astype(np.float64)) * keys["attn_scale"] + 1).astype(_F32)
     return factors
