@@ -77,9 +77,11 @@ def _levels(padded: NDArray[np.float64], bins: int, count: int) -> NDArray[np.fl
 
 
 def _scaled(levels: NDArray[np.float64]) -> NDArray[np.float32]:
-    """[1, bins, windows]: what is 80 dB below the loudest is silence."""
-    found: NDArray[np.float32] = ((np.maximum(levels, levels.max() - 8) + 4) / 4).astype(np.float32)[None]
-    return found
+    """[1, bins, windows]: what is 80 dB below the loudest is silence. Overwrites `levels`, which may be large."""
+    np.maximum(levels, levels.max() - 8, out=levels)
+    levels += 4
+    levels /= 4
+    return levels.astype(np.float32)[None]
 
 
 def plain_log_mel(samples: NDArray[np.float32], bins: int, frames: int) -> NDArray[np.float32]:
