@@ -7,15 +7,12 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..family import Family, Tensors, plain, tensors_of
+from ..family import Family, Tensors
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import TINY
-from .shared.layer_norm import function_of, with_biases
-from .shared.learned_positions import POSITION_KEYS, UNREAD, learned, table_of_positions
-
-_LAYER = "biogpt.layers.{layer}"
-_ROWS_BEFORE = 2  # of the table of positions
+from .shared.layer_norm import function_of
+from .shared.learned_positions import FAIRSEQ_ROWS_BEFORE, POSITION_KEYS, UNREAD, fairseq_tensors, learned
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -24,11 +21,7 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
 
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     scale = values["hidden_size"] ** 0.5 if values["scale_embedding"] else 1.0
-    return {**learned(values, _ROWS_BEFORE), "embedding_scale": scale}
-
-
-def _qkv(what: str) -> Tensors:
-    return Tensors("stack", tuple(f"{_LAYER}.self_attn.{part}_proj.{what}" for part in "qkv"))
+    return {**learned(values, FAIRSEQ_ROWS_BEFORE), "embedding_scale": scale}
 
 
 FAMILY = Family(
@@ -48,25 +41,7 @@ FAMILY = Family(
     spelled={"rms_norm_eps": "", **UNREAD},  # transformers ignores the epsilon of such files
     layer=_layer,
     tensors={
-        roles.EMBEDDING: plain("biogpt.embed_tokens.weight"),
-        **table_of_positions("biogpt.embed_positions.weight"),
-        roles.QKV: _qkv("weight"),
-        roles.QKV_BIAS: _qkv("bias"),
-        **with_biases(
-            {
-                roles.ATTENTION_NORM: plain(f"{_LAYER}.self_attn_layer_norm.weight"),
-                roles.MLP_NORM: plain(f"{_LAYER}.final_layer_norm.weight"),
-                roles.FINAL_NORM: plain("biogpt.layer_norm.weight"),
-            }
-        ),
-        **tensors_of(
-            {
-                (roles.ATTENTION_OUT, roles.ATTENTION_OUT_BIAS): "self_attn.out_proj",
-                (roles.UP, roles.UP_BIAS): "fc1",
-                (roles.DOWN, roles.DOWN_BIAS): "fc2",
-            },
-            f"{_LAYER}.",
-        ),
+        **fairseq_tensors("biogpt", "layer_norm"),
         roles.HEAD: Tensors("tied", ("output_projection.weight",)),
     },
     folded=_folded,

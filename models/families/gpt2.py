@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
-from ..family import Family, Tensors, plain, tensors_of
+from ..family import Family, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import TINY
-from .shared.layer_norm import function_of, with_biases
-from .shared.learned_positions import GPT2_SPELLING, MASKS, POSITION_KEYS, learned, table_of_positions
-
-_LAYER = "transformer.h.{layer}"
+from .shared.layer_norm import function_of
+from .shared.learned_positions import GPT2_LAYER, GPT2_SPELLING, MASKS, POSITION_KEYS, gpt2_tensors, learned
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -25,18 +20,14 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return Attention(rotated=False, qkv_bias=True, out_bias=True, scale=scale), Mlp(alone=function_of(flags), bias=True)
 
 
-def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    return learned(values)
-
-
 FAMILY = Family(
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
     title="GPT-2",
     models="GPT-2 124M to 1.5B, DistilGPT-2, DialoGPT, GPT-SW3, Cerebras-GPT",
     has="layer norms with biases; a learned row for each of `n_positions` positions, and no RoPE; no gate in the MLP, "
-    "GELU for SiLU (`activation_function`); biases on all Linears; scores without a scale (`scale_attn_weights`) or "
-    "divided by the number of the layer (`scale_attn_by_inverse_layer_idx`)",
+    "GELU for SiLU (`activation_function`); biases on all Linears; scores without a scale if `scale_attn_weights` "
+    "is false, and divided by the number of the layer with `scale_attn_by_inverse_layer_idx`",
     keys=(
         *POSITION_KEYS,
         Key("max_position_embeddings", absent=1024),
@@ -46,28 +37,11 @@ FAMILY = Family(
     spelled=GPT2_SPELLING,
     layer=_layer,
     tensors={
-        roles.EMBEDDING: plain("transformer.wte.weight"),
-        **table_of_positions("transformer.wpe.weight"),
-        roles.QKV: plain(f"{_LAYER}.attn.c_attn.weight"),
-        roles.QKV_BIAS: plain(f"{_LAYER}.attn.c_attn.bias"),
-        **with_biases(
-            {
-                roles.ATTENTION_NORM: plain(f"{_LAYER}.ln_1.weight"),
-                roles.MLP_NORM: plain(f"{_LAYER}.ln_2.weight"),
-                roles.FINAL_NORM: plain("transformer.ln_f.weight"),
-            }
-        ),
-        **tensors_of(
-            {
-                (roles.ATTENTION_OUT, roles.ATTENTION_OUT_BIAS): "attn.c_proj",
-                (roles.UP, roles.UP_BIAS): "mlp.c_fc",
-                (roles.DOWN, roles.DOWN_BIAS): "mlp.c_proj",
-            },
-            f"{_LAYER}.",
-        ),
-        roles.HEAD: Tensors("tied", ("lm_head.weight",)),
+        **gpt2_tensors("attn.c_proj"),
+        roles.QKV: plain(f"{GPT2_LAYER}.attn.c_attn.weight"),
+        roles.QKV_BIAS: plain(f"{GPT2_LAYER}.attn.c_attn.bias"),
     },
-    folded=_folded,
+    folded=learned,
     tiny={
         "n_embd": TINY["hidden_size"],
         "n_inner": TINY["intermediate_size"],

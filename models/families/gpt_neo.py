@@ -9,14 +9,13 @@ from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, size
 from ..common.config_rules import Windows, windows_in
 from ..common.errors import CompileError
-from ..family import Family, Tensors, plain, tensors_of
+from ..family import Family, Tensors
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import TINY
-from .shared.layer_norm import function_of, with_biases
-from .shared.learned_positions import MASKS, POSITION_KEYS, UNREAD, learned, table_of_positions
+from .shared.layer_norm import function_of
+from .shared.learned_positions import GPT2_LAYER, MASKS, POSITION_KEYS, UNREAD, gpt2_tensors, learned
 
-_LAYER = "transformer.h.{layer}"
 _KINDS = ("global", "local")
 
 
@@ -48,10 +47,6 @@ def _kinds(types: object, layers: int) -> list[str]:
     return kinds
 
 
-def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    return learned(values)
-
-
 FAMILY = Family(
     model_type="gpt_neo",
     architecture="GPTNeoForCausalLM",
@@ -71,27 +66,10 @@ FAMILY = Family(
     window=_windows,
     layer=_layer,
     tensors={
-        roles.EMBEDDING: plain("transformer.wte.weight"),
-        **table_of_positions("transformer.wpe.weight"),
-        roles.QKV: Tensors("stack", tuple(f"{_LAYER}.attn.attention.{part}_proj.weight" for part in "qkv")),
-        **with_biases(
-            {
-                roles.ATTENTION_NORM: plain(f"{_LAYER}.ln_1.weight"),
-                roles.MLP_NORM: plain(f"{_LAYER}.ln_2.weight"),
-                roles.FINAL_NORM: plain("transformer.ln_f.weight"),
-            }
-        ),
-        **tensors_of(
-            {
-                (roles.ATTENTION_OUT, roles.ATTENTION_OUT_BIAS): "attn.attention.out_proj",
-                (roles.UP, roles.UP_BIAS): "mlp.c_fc",
-                (roles.DOWN, roles.DOWN_BIAS): "mlp.c_proj",
-            },
-            f"{_LAYER}.",
-        ),
-        roles.HEAD: Tensors("tied", ("lm_head.weight",)),
+        **gpt2_tensors("attn.attention.out_proj"),
+        roles.QKV: Tensors("stack", tuple(f"{GPT2_LAYER}.attn.attention.{part}_proj.weight" for part in "qkv")),
     },
-    folded=_folded,
+    folded=learned,
     tiny={
         "hidden_size": TINY["hidden_size"],
         "intermediate_size": TINY["intermediate_size"],

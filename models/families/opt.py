@@ -7,16 +7,14 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
-from ..family import Family, Tensors, plain, tensors_of
+from ..family import Family, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import TINY
-from .shared.layer_norm import function_of, with_biases
-from .shared.learned_positions import POSITION_KEYS, UNREAD, learned, table_of_positions
+from .shared.layer_norm import function_of
+from .shared.learned_positions import FAIRSEQ_ROWS_BEFORE, POSITION_KEYS, UNREAD, fairseq_tensors, learned
 
 _DECODER = "model.decoder"
-_LAYER = f"{_DECODER}.layers.{{layer}}"
-_ROWS_BEFORE = 2  # of the table of positions
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -32,11 +30,7 @@ def _hidden(values: Mapping[str, Any]) -> int:
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     width, affine = values["word_embed_proj_dim"], values["layer_norm_elementwise_affine"]
     other = {} if width == values["hidden_size"] else {"input_size": width, "output_size": width}
-    return {**learned(values, _ROWS_BEFORE), "norm_weight": affine, "norm_bias": affine, **other}
-
-
-def _qkv(what: str) -> Tensors:
-    return Tensors("stack", tuple(f"{_LAYER}.self_attn.{part}_proj.{what}" for part in "qkv"))
+    return {**learned(values, FAIRSEQ_ROWS_BEFORE), "norm_weight": affine, "norm_bias": affine, **other}
 
 
 FAMILY = Family(
@@ -63,27 +57,9 @@ FAMILY = Family(
     spelled={"rms_norm_eps": "", "intermediate_size": "ffn_dim", "hidden_act": "activation_function", **UNREAD},
     layer=_layer,
     tensors={
-        roles.EMBEDDING: plain(f"{_DECODER}.embed_tokens.weight"),
-        **table_of_positions(f"{_DECODER}.embed_positions.weight"),
+        **fairseq_tensors(_DECODER, "final_layer_norm"),
         roles.INPUT_PROJECTION: plain(f"{_DECODER}.project_in.weight"),
         roles.OUTPUT_PROJECTION: plain(f"{_DECODER}.project_out.weight"),
-        roles.QKV: _qkv("weight"),
-        roles.QKV_BIAS: _qkv("bias"),
-        **with_biases(
-            {
-                roles.ATTENTION_NORM: plain(f"{_LAYER}.self_attn_layer_norm.weight"),
-                roles.MLP_NORM: plain(f"{_LAYER}.final_layer_norm.weight"),
-                roles.FINAL_NORM: plain(f"{_DECODER}.final_layer_norm.weight"),
-            }
-        ),
-        **tensors_of(
-            {
-                (roles.ATTENTION_OUT, roles.ATTENTION_OUT_BIAS): "self_attn.out_proj",
-                (roles.UP, roles.UP_BIAS): "fc1",
-                (roles.DOWN, roles.DOWN_BIAS): "fc2",
-            },
-            f"{_LAYER}.",
-        ),
         roles.HEAD: Tensors("tied", ("lm_head.weight",)),
     },
     folded=_folded,

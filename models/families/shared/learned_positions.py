@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...common.config_keys import Key, Only
-from ...family import Tensors
+from ...family import Tensors, plain, tensors_of
 from ...model_config import ContextLimit
 from ...weights import roles
 from .dense import KEYS
-from .layer_norm import centred
+from .layer_norm import centred, with_biases
 
+GPT2_LAYER = "transformer.h.{layer}"
+FAIRSEQ_ROWS_BEFORE = 2  # of the table of positions, which are of none
 # Heads of such models are as wide as hidden states, whatever else a file says.
 UNREAD = {"head_dim": "", "num_key_value_heads": ""}
-
-
 # Masks that older files have among their tensors.
 MASKS = r"\.attn\.(attention\.)?(masked_)?bias$"
 
@@ -54,6 +54,52 @@ def learned(values: Mapping[str, Any], first: int = 0) -> Mapping[str, Any]:
     return {**centred(values), "positions": tokens + first, "first_position": first, "context_limit": limit}
 
 
-def table_of_positions(name: str) -> Mapping[roles.Role, Tensors]:
-    """Where the table comes from."""
+def gpt2_tensors(out: str) -> Mapping[roles.Role, Tensors]:
+    """Where all but q, k and v come from with GPT-2's names; `out` is the module that ends attention."""
+    norms = {
+        roles.ATTENTION_NORM: plain(f"{GPT2_LAYER}.ln_1.weight"),
+        roles.MLP_NORM: plain(f"{GPT2_LAYER}.ln_2.weight"),
+        roles.FINAL_NORM: plain("transformer.ln_f.weight"),
+    }
+    modules = {
+        (roles.ATTENTION_OUT, roles.ATTENTION_OUT_BIAS): out,
+        (roles.UP, roles.UP_BIAS): "mlp.c_fc",
+        (roles.DOWN, roles.DOWN_BIAS): "mlp.c_proj",
+    }
+    return {
+        roles.EMBEDDING: plain("transformer.wte.weight"),
+        **_table_of_positions("transformer.wpe.weight"),
+        **with_biases(norms),
+        **tensors_of(modules, f"{GPT2_LAYER}."),
+        roles.HEAD: Tensors("tied", ("lm_head.weight",)),
+    }
+
+
+def fairseq_tensors(decoder: str, final_norm: str) -> Mapping[roles.Role, Tensors]:
+    """Where all but the head comes from with the names of fairseq, below the module `decoder`."""
+    layer = f"{decoder}.layers.{{layer}}"
+    norms = {
+        roles.ATTENTION_NORM: plain(f"{layer}.self_attn_layer_norm.weight"),
+        roles.MLP_NORM: plain(f"{layer}.final_layer_norm.weight"),
+        roles.FINAL_NORM: plain(f"{decoder}.{final_norm}.weight"),
+    }
+    modules = {
+        (roles.ATTENTION_OUT, roles.ATTENTION_OUT_BIAS): "self_attn.out_proj",
+        (roles.UP, roles.UP_BIAS): "fc1",
+        (roles.DOWN, roles.DOWN_BIAS): "fc2",
+    }
+    qkv = {
+        role: Tensors("stack", tuple(f"{layer}.self_attn.{part}_proj.{what}" for part in "qkv"))
+        for role, what in ((roles.QKV, "weight"), (roles.QKV_BIAS, "bias"))
+    }
+    return {
+        roles.EMBEDDING: plain(f"{decoder}.embed_tokens.weight"),
+        **_table_of_positions(f"{decoder}.embed_positions.weight"),
+        **qkv,
+        **with_biases(norms),
+        **tensors_of(modules, f"{layer}."),
+    }
+
+
+def _table_of_positions(name: str) -> Mapping[roles.Role, Tensors]:
     return {roles.POSITIONS: Tensors("matrix", (name,))}
