@@ -77,8 +77,8 @@ def _judge(at: _At, node: ast.AST, state: dict[str, int]) -> None:
                 state[receiver] = call.lineno
         elif entry in ("Module.sync", "Module.release"):
             state.clear()  # modules share a stream unless they are given others
-        elif receiver in state and (entry == "Module.get_output" or _writes(at, call, entry)):
-            what = "is read" if entry == "Module.get_output" else "is written"
+        elif receiver in state and ((reads := _reads(call, entry)) or _writes(at, call, entry)):
+            what = "is read" if reads else "is written"
             # The emulator has waited then; what follows is right here and judged no more.
             text = f"{receiver} {what} after run() in line {state.pop(receiver)}, with no sync() between."
             at.found.setdefault(call.lineno, risk("P-201", Place(at.file.shown, call.lineno), text))
@@ -88,6 +88,12 @@ def _waits(call: ast.Call) -> bool:
     given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "sync")]
     # A variable may be true.
     return bool(given) and not (isinstance(given[0], ast.Constant) and not given[0].value)
+
+
+def _reads(call: ast.Call, entry: str) -> bool:
+    """Whether a result is taken to the host; older programs name the device as its place, where it stays then."""
+    places = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    return entry == "Module.get_output" and not any(ast.unparse(place).endswith("Device.HDPL") for place in places)
 
 
 def _writes(at: _At, call: ast.Call, entry: str) -> bool:

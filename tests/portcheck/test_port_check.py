@@ -181,6 +181,17 @@ def test_a_run_goes_on_in_the_processes_that_it_starts(tmp_path, linear_pair):
     assert [(risk.code, risk.place.line) for risk in report.risks] == [("P-201", 8)]
 
 
+@pytest.mark.parametrize(("place", "codes"), [("tcim.Device.HDPL", []), ("tcim.Device.CPU", ["P-201"])])
+def test_a_result_that_stays_on_the_device_needs_no_sync(tmp_path, place, codes):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import tcim_lite.runtime as tcim\nfirst, second = tcim.load('a.hmm'), tcim.load('b.hmm')\n"
+        f"first.run()\nresult = first.get_output('y', {place})\n"
+        "second.set_input('x', result)\nsecond.run()\nsecond.sync()\n"
+    )
+    assert [risk.code for risk in check([program]).risks] == codes
+
+
 def test_the_command_prints_a_report_or_json(tmp_path, model, capfd):
     program = tmp_path / "program.py"
     program.write_text(programs.python_program({"sync": "pass"}))
