@@ -55,6 +55,7 @@ class WhisperAnswers(Answers):
     Args:
         service: Its engines answer.
         sounds: Of the package, a Whisper.
+        whisper: Their reader, which writes prompts and reads texts.
         sound: All of it.
         question: What is asked of each window.
         params: How the first text of each window is made.
