@@ -94,10 +94,10 @@ class Gguf:
         head_by_head: A checkpoint has the rows of q, k and v in turns of a head, in one tensor, the file one behind the
             other.
         tiled_values: Heads of values of linear attention lie in another order (`checkpoints/gguf/heads.py`).
-        head: Key of the size of a head that `config.json` says. If it is another than usual, `derived` reads what else
-            the file says of sizes and turns.
-        fits: Whether a file of an architecture that several families have is of this one, given what returns the value
-            of a key.
+        head: Key with the size of a head as `config.json` has it. For another key than usual, `derived` reads the other
+            sizes of heads, and what RoPE rotates of them.
+        fits: Where several families have the architecture, says whether a file is of this one. It takes a function that
+            returns the value of a key.
         windowed: The family has sliding windows. Of those with one architecture, one has experts, and of the others
             this is the one with windows.
         layers: What names of a layer's tensors begin with in a Hugging Face checkpoint.

@@ -1,6 +1,6 @@
-"""Checkpoints whose names differ from those of their family: without what they begin with, or in a part of them.
+"""Checkpoints with other names than those of their family.
 
-Those of a model without its head lack the beginning.
+Those saved without a head lack the prefix of names; those of large Falcon models call two norms differently.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .checkpoint import Checkpoint
 
-# What names begin with in such files -> what is before it in others.
+# How names begin in such files -> the prefix that they lack.
 _BARE = {"wte.": "transformer.", "word_embeddings.": "transformer.", "decoder.embed_tokens.": "model."}
 _HEAD = "lm_head."
 # Norms of Falcon 40B -> what the same are called in smaller ones.
@@ -17,7 +17,7 @@ _PARTS = {".ln_attn.": ".input_layernorm.", ".ln_mlp.": ".post_attention_layerno
 
 
 class BareTensors(Checkpoint):
-    """Such a checkpoint, under the names that those of the whole model have."""
+    """Such a checkpoint, under the names of its family."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -100,7 +100,7 @@ def of_gguf(get: Callable[[str], Any], config: Mapping[str, Any]) -> dict[str, A
         raise CompileError(f"a head of keys has {size!r:.40} elements, expected more than the {turns} that turn")
     scaling = config["rope_scaling"]
     if scaling is not None and scaling["rope_type"] == "yarn" and (grows := get(_LOGARITHM)):
-        if not isinstance(grows, float):
+        if isinstance(grows, bool) or not isinstance(grows, int | float):
             raise CompileError(f"{_LOGARITHM}={grows!r:.40}, expected a number")
         scaling = {**scaling, **dict.fromkeys(("mscale", "mscale_all_dim"), float(f"{10 * grows:.6g}"))}
     return {

@@ -80,9 +80,8 @@ class Event:
             request asks for them.
         hidden: with the event of a prompt alone (max_tokens 0), if the graphs return hidden states: those of its last
             token, [H].
-        finish_reason: None until the last event of the request: "stop" (an end token, a stop string, or a
-            grammar that is complete), "length" (max_tokens, or the
-            context is full), "abort" or "error".
+        finish_reason: None until the last event of the request: "stop" (an end token, a stop string, or a grammar that
+            is complete), "length" (max_tokens, or the context is full), "abort" or "error".
         stop_reason: with "stop", the token id or the string that ended the answer; None for a grammar.
         error: with "error", what went wrong, one line.
         is_own_fault: with "error", True if the request itself is the cause (it allows no token, or its grammar became

@@ -81,7 +81,8 @@ def _scaled(levels: NDArray[np.float64]) -> NDArray[np.float32]:
     np.maximum(levels, levels.max() - 8, out=levels)
     levels += 4
     levels /= 4
-    return levels.astype(np.float32)[None]
+    found: NDArray[np.float32] = levels.astype(np.float32)[None]
+    return found
 
 
 def plain_log_mel(samples: NDArray[np.float32], bins: int, frames: int) -> NDArray[np.float32]:

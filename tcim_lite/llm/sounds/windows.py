@@ -1,4 +1,4 @@
-"""Long sounds of Whisper: a window at a time, of which the text says where the next begins."""
+"""Long sounds of Whisper: one window after the other; the text of each says where the next begins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Segment:
     Attributes:
         begin: in seconds from the begin of the whole sound.
         end: likewise.
-        tokens: words and times; of a piece that two times follow, it has both.
+        tokens: words and times, from that of its begin to that of its end. The last piece of a window may also have the
+            time at which the next window begins.
     """
 
     begin: float
@@ -39,7 +40,7 @@ class LongSound:
 
     Attributes:
         seconds: how long it is.
-        frames: likewise.
+        frames: how many pieces of `HOP` samples it has.
         is_long: longer than a window.
     """
 
