@@ -73,9 +73,8 @@ class TextRules:
             if self.latest_begin is not None:
                 allowed[first + self.latest_begin + 1 :] = False
         words, others = logits[:first][allowed[:first]], logits[first:][allowed[first:]]
-        if (
-            words.size and others.size
-        ):  # a time comes if it is likelier that any comes than that the likeliest word does
+        # A time comes if it is likelier that any comes than that the likeliest word does.
+        if words.size and others.size:
             most = others.max()
             if most + np.log(np.exp(others - most).sum()) > words.max():
                 allowed[:first] = False
