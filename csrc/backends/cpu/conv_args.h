@@ -218,10 +218,8 @@ struct PoolPlanesArgs {
   const void* x;                     // [planes, in_rows, in_cols] T, in_cols even if padded
   void* y;                           // [planes, rows, cols] T
   int64_t planes, in_rows, in_cols;  // at least 3 unless padded
+  int64_t rows, cols;                // (in_rows + 1) / 2 and in_cols / 2 if padded, else (in_rows - 1) / 2 and likewise
   bool padded;
-
-  int64_t rows() const { return padded ? (in_rows + 1) / 2 : (in_rows - 1) / 2; }
-  int64_t cols() const { return padded ? in_cols / 2 : (in_cols - 1) / 2; }
 };
 
 }  // namespace tcim_lite::cpu

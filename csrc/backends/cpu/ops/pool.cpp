@@ -82,7 +82,8 @@ void PoolStep::run_in_place(const RunContext& context) const {
   context.pool.parallel_runs((planes + chunk - 1) / chunk, [&](int64_t index, int) {
     const int64_t plane = index * chunk;
     context.kernels.pool_planes[elem]({context.at(x) + plane * in_pixels * size, context.at(y) + plane * pixels * size,
-                                       std::min(chunk, planes - plane), window.h.in, window.w.in, window.h.pad == 1});
+                                       std::min(chunk, planes - plane), window.h.in, window.w.in, window.h.out,
+                                       window.w.out, window.h.pad == 1});
   });
 }
 

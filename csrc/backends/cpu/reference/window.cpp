@@ -18,7 +18,7 @@ void pool(const PoolArgs& args) {
 
 template <Elem E>
 void pool_planes(const PoolPlanesArgs& args) {
-  const int64_t pad = args.padded ? 1 : 0, rows = args.rows(), cols = args.cols();
+  const int64_t pad = args.padded ? 1 : 0, rows = args.rows, cols = args.cols;
   const BlockWindow::Axis h{args.in_rows, 3, 2, pad, 1}, w{args.in_cols, 3, 2, pad, 1};
   for (int64_t i = 0; i < args.planes * rows * cols; ++i) {
     const void* x = RefRow<E>::at(args.x, i / cols / rows * args.in_rows * args.in_cols);

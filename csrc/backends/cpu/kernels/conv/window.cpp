@@ -69,7 +69,7 @@ struct PlaneOfPool {
 
 template <typename T>
 void pool_planes(const PoolPlanesArgs& args) {
-  const int64_t in_rows = args.in_rows, in_cols = args.in_cols, rows = args.rows(), cols = args.cols();
+  const int64_t in_rows = args.in_rows, in_cols = args.in_cols, rows = args.rows, cols = args.cols;
   const int64_t above = args.padded ? 0 : 1;
   for (int64_t plane = 0; plane < args.planes; ++plane) {
     const T* x = static_cast<const T*>(args.x) + plane * in_rows * in_cols + above * (in_cols + 1);
