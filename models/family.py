@@ -83,6 +83,10 @@ def tensors_of(modules: Mapping[tuple[Role, Role], str], prefix: str = "") -> di
     }
 
 
+# Key of a GGUF file: one number of heads of keys for all layers, or one for each, 0 in layers without attention.
+HEADS_BY_LAYER = "attention.head_count_kv"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gguf:
     """How llama.cpp's converter writes a family.

@@ -11,14 +11,14 @@ from ..common.config_keys import Key, Only, size
 from ..common.config_rules import Windows, read_local_rope
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, Gguf, Tensors, gate_up, plain
+from ..family import HEADS_BY_LAYER, Family, Gguf, Tensors, gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..sounds import gemma4 as sounds
 from ..towers.gemma4 import GEMMA4
 from ..weights import roles
 from .shared.dense import CONTRACT
 from .shared.gemma import KEYS, TENSORS, TINY, window_by_pattern
-from .shared.gguf import GGUF_NORMS_AROUND, HEADS_BY_LAYER, LOCAL_THETA, PATTERN, windows_by_layer
+from .shared.gguf import GGUF_NORMS_AROUND, LOCAL_THETA, PATTERN, windows_by_layer
 
 _LAYER = "model.layers.{layer}"
 _EXPERT = f"{_LAYER}.experts.{{expert}}"

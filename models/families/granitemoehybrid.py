@@ -9,11 +9,12 @@ from typing import Any
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key
 from ..common.errors import CompileError
+from ..family import HEADS_BY_LAYER
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import granite, granitemoe, granitemoeshared
 from .shared.dense import CONTRACT
-from .shared.gguf import HEADS_BY_LAYER, heads_by_layer
+from .shared.gguf import heads_by_layer
 from .shared.state_space import GGUF_KEYS, KEYS, TINY, gguf_names, layer_kinds, state_space, tensors, with_states
 
 _KINDS = ("linear_attention", "full_attention")

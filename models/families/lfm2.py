@@ -10,11 +10,10 @@ from ..blocks import Attention, Block, Mlp, ShortConv
 from ..common.config_keys import Key
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, Gguf, Tensors, plain
+from ..family import HEADS_BY_LAYER, Family, Gguf, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
-from .shared.gguf import HEADS_BY_LAYER
 
 _LAYER = "model.layers.{layer}"
 _ATTENTION, _CONV, _MLP = f"{_LAYER}.self_attn", f"{_LAYER}.conv", f"{_LAYER}.feed_forward"

@@ -8,11 +8,11 @@ from typing import Any
 
 from ..blocks import Block, Mlp, Moe
 from ..common.config_keys import Key
-from ..family import Gguf, Tensors, plain
+from ..family import HEADS_BY_LAYER, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import lfm2
-from .shared.gguf import HEADS_BY_LAYER, SIGMOID_KEYS, by_sigmoids
+from .shared.gguf import SIGMOID_KEYS, by_sigmoids
 
 _MLP = "model.layers.{layer}.feed_forward"
 _EXPERT = f"{_MLP}.experts.{{expert}}"

@@ -9,12 +9,12 @@ from typing import Any
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key, Only
 from ..common.errors import CompileError
-from ..family import Family, Gguf, Tensors, plain
+from ..family import HEADS_BY_LAYER, Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .shared.deepseek_experts import GROUPS, experts_of, groups_of, groups_of_gguf
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
-from .shared.gguf import HEADS_BY_LAYER, SIGMOID_KEYS, by_sigmoids, heads_by_layer
+from .shared.gguf import SIGMOID_KEYS, by_sigmoids, heads_by_layer
 from .shared.state_space import NO_LIMIT, checked, gguf_names, layer_kinds, tensors, with_states
 
 _LAYER = "backbone.layers.{layer}"

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ...common.errors import CheckpointError
 from ...families import FAMILIES
-from ...family import Family
-from .keys import CENTRED, HEADS_BY_LAYER, INNER, SECTIONS, Keys
+from ...family import HEADS_BY_LAYER, Family
+from .keys import CENTRED, INNER, SECTIONS, Keys
 from .rope import ALWAYS, factors_as_scaling, longrope, rope_scaling
 
 

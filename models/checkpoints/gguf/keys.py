@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import CheckpointError
-from ...family import Family
+from ...family import HEADS_BY_LAYER, Family
 
-HEADS_BY_LAYER = "attention.head_count_kv"  # or one number for all; 0 in layers without attention
 INNER = "feed_forward_length"
 # Keys of attention and RoPE, behind the architecture's name, that are read or change nothing. Others are refused.
 _KNOWN = {

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...common.errors import CompileError
+from ...family import HEADS_BY_LAYER
 
 # Norms behind attention and MLP, and one more before the MLP.
 GGUF_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 GGUF_NORMS_AROUND = {**GGUF_NORMS, "ffn_norm": "pre_feedforward_layernorm"}
-HEADS_BY_LAYER = "attention.head_count_kv"
 PATTERN = "attention.sliding_window_pattern"
 LOCAL_THETA = "rope.freq_base_swa"  # of layers with a window
 GATING = "expert_gating_func"
