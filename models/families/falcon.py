@@ -10,7 +10,7 @@ from ..common.config_keys import Key, Only
 from ..family import Family, Tensors, plain, tensors_of
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import KEYS, TINY, all_heads
+from .shared.dense import KEYS, TINY, all_heads, four_times
 from .shared.layer_norm import centred, function_of, with_biases
 
 _LAYER = "transformer.h.{layer}"
@@ -33,10 +33,6 @@ def _kv_heads(values: Mapping[str, Any]) -> int:
     return 1 if values["multi_query"] else int(values["num_attention_heads"])
 
 
-def _inner(values: Mapping[str, Any]) -> int:
-    return 4 * int(values["hidden_size"])
-
-
 FAMILY = Family(
     model_type="falcon",
     architecture="FalconForCausalLM",
@@ -56,7 +52,7 @@ FAMILY = Family(
         Key("num_ln_in_parallel_attn", "count", absent=_TWO_NORMS, null=_TWO_NORMS),
         *KEYS,
         Key("num_key_value_heads", absent=_kv_heads),
-        Key("intermediate_size", absent=_inner, null=_inner),
+        Key("intermediate_size", absent=four_times, null=four_times),
         Key("rms_norm_eps", "number", absent=1e-5),
         Key("max_position_embeddings", absent=2048),
         Key("tie_word_embeddings", "flag", absent=True),

@@ -7,9 +7,9 @@ from ..common.config_keys import Key
 from ..family import Family, plain
 from ..model_config import ModelConfig
 from ..weights import roles
-from .shared.dense import TINY
+from .shared.gpt2 import GPT2_LAYER, GPT2_SPELLING, GPT2_TINY
 from .shared.layer_norm import function_of
-from .shared.learned_positions import GPT2_LAYER, GPT2_SPELLING, MASKS, POSITION_KEYS, gpt2_tensors, learned
+from .shared.learned_positions import MASKS, POSITION_KEYS, UNREAD, gpt2_tensors, learned
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -34,7 +34,7 @@ FAMILY = Family(
         Key("scale_attn_weights", "flag", absent=True),
         Key("scale_attn_by_inverse_layer_idx", "flag", absent=False),
     ),
-    spelled=GPT2_SPELLING,
+    spelled={**GPT2_SPELLING, **UNREAD},
     layer=_layer,
     tensors={
         **gpt2_tensors("attn.c_proj"),
@@ -42,17 +42,7 @@ FAMILY = Family(
         roles.QKV_BIAS: plain(f"{GPT2_LAYER}.attn.c_attn.bias"),
     },
     folded=learned,
-    tiny={
-        "n_embd": TINY["hidden_size"],
-        "n_inner": TINY["intermediate_size"],
-        "n_layer": TINY["num_hidden_layers"],
-        "n_head": TINY["num_attention_heads"],
-        "n_positions": TINY["max_position_embeddings"],
-        "vocab_size": TINY["vocab_size"],
-        "layer_norm_epsilon": 1e-5,
-        "activation_function": "gelu_new",
-        "tie_word_embeddings": True,
-    },
+    tiny={**GPT2_TINY, "tie_word_embeddings": True},
     other_types=("gpt-sw3",),
     columns_first=True,
     left_out=MASKS,

@@ -12,10 +12,11 @@ from ..family import Tensors
 from ..model_config import ModelConfig
 from ..weights import roles
 from . import gpt2
+from .shared.gpt2 import GPT2_LAYER
 from .shared.layer_norm import function_of
 from .shared.learned_positions import POSITION_KEYS
 
-_QKV = "transformer.h.{layer}.attn.c_attn"
+_QKV = f"{GPT2_LAYER}.attn.c_attn"
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:

@@ -13,8 +13,9 @@ from ..family import Family, Tensors
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import TINY
+from .shared.gpt2 import GPT2_LAYER
 from .shared.layer_norm import function_of
-from .shared.learned_positions import GPT2_LAYER, MASKS, POSITION_KEYS, UNREAD, gpt2_tensors, learned
+from .shared.learned_positions import MASKS, POSITION_KEYS, UNREAD, gpt2_tensors, learned
 
 _KINDS = ("global", "local")
 

@@ -22,6 +22,11 @@ def all_heads(values: Mapping[str, Any]) -> int:
     return int(values["num_attention_heads"])
 
 
+def four_times(values: Mapping[str, Any]) -> int:
+    """The usual intermediate_size of a config without a gate in the MLP that does not give one."""
+    return 4 * int(values["hidden_size"])
+
+
 # Defaults are those of transformers, except that the sizes of a model must be given.
 KEYS: tuple[Key | Only, ...] = (
     Key("vocab_size"),

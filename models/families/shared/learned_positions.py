@@ -9,20 +9,15 @@ from ...common.config_keys import Key, Only
 from ...family import Tensors, plain, tensors_of
 from ...model_config import ContextLimit
 from ...weights import roles
-from .dense import KEYS
+from .dense import KEYS, four_times
+from .gpt2 import GPT2_LAYER
 from .layer_norm import centred, with_biases
 
-GPT2_LAYER = "transformer.h.{layer}"
 FAIRSEQ_ROWS_BEFORE = 2  # of the table of positions, which are of none
 # Heads of such models are as wide as hidden states, whatever else a file says.
 UNREAD = {"head_dim": "", "num_key_value_heads": ""}
 # Masks that older files have among their tensors.
 MASKS = r"\.attn\.(attention\.)?(masked_)?bias$"
-
-
-def four_times(values: Mapping[str, Any]) -> int:
-    """The usual intermediate size."""
-    return 4 * int(values["hidden_size"])
 
 
 POSITION_KEYS: tuple[Key | Only, ...] = (
@@ -33,17 +28,6 @@ POSITION_KEYS: tuple[Key | Only, ...] = (
     Key("hidden_act", "choice", absent="gelu_new"),
     Only("add_cross_attention", False),
 )
-# Names that GPT-2 gave to keys.
-GPT2_SPELLING = {
-    "hidden_size": "n_embd",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-    "intermediate_size": "n_inner",
-    "max_position_embeddings": "n_positions",
-    "rms_norm_eps": "layer_norm_epsilon",
-    "hidden_act": "activation_function",
-    **UNREAD,
-}
 
 
 def learned(values: Mapping[str, Any], first: int = 0) -> Mapping[str, Any]:
