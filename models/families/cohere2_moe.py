@@ -10,11 +10,11 @@ from ..blocks import Block, Mlp, Moe
 from ..common.config_keys import Key, Only, count, size
 from ..common.config_rules import Windows, dense_layers, sliding_layers, windows_in
 from ..common.errors import CompileError
-from ..family import gate_up, plain
+from ..family import plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import cohere
-from .shared.dense import all_heads
+from .shared.dense import all_heads, expert_tensors
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_experts"
@@ -124,10 +124,7 @@ FAMILY = replace(
     tensors={
         **cohere.FAMILY.tensors,
         roles.ROUTER: plain(f"{_MLP}.gate.weight"),
-        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
-        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
-        roles.SHARED_GATE_UP: gate_up(_SHARED),
-        roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
+        **expert_tensors(_EXPERT, _SHARED),
     },
     experts=_experts,
     folded=_folded,

@@ -11,12 +11,12 @@ from ..common.config_keys import Key, Only, size
 from ..common.config_rules import Windows, read_local_rope
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import HEADS_BY_LAYER, Family, Gguf, Tensors, gate_up, plain
+from ..family import HEADS_BY_LAYER, Family, Gguf, Tensors, plain
 from ..model_config import Experts, ModelConfig
 from ..sounds import gemma4 as sounds
 from ..towers.gemma4 import GEMMA4
 from ..weights import roles
-from .shared.dense import CONTRACT
+from .shared.dense import CONTRACT, expert_tensors
 from .shared.gemma import KEYS, TENSORS, TINY, window_by_pattern
 from .shared.gguf import GGUF_NORMS_AROUND, LOCAL_THETA, PATTERN, windows_by_layer
 
@@ -202,8 +202,7 @@ _MODEL = Family(
         roles.ROUTER: plain(f"{_LAYER}.router.proj.weight"),
         roles.ROUTER_NORM: plain(f"{_LAYER}.router.scale"),
         roles.EXPERT_FACTORS: plain(f"{_LAYER}.router.per_expert_scale"),
-        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
-        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
+        **expert_tensors(_EXPERT),
         roles.LAYER_INPUT_GATE: plain(f"{_LAYER}.per_layer_input_gate.weight"),
         roles.LAYER_INPUT_OUT: plain(f"{_LAYER}.per_layer_projection.weight"),
         roles.LAYER_INPUT_NORM: plain(f"{_LAYER}.post_per_layer_input_norm.weight"),

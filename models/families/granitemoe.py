@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from ..blocks import Attention, Block, Moe
 from ..common.config_keys import Key
-from ..family import Family, gate_up, plain
+from ..family import Family, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import granite
-from .shared.dense import KEYS, TENSORS, TINY
+from .shared.dense import KEYS, TENSORS, TINY, expert_tensors
 
 _MOE = "model.layers.{layer}.block_sparse_moe"
 _EXPERT = f"{_MOE}.experts.{{expert}}"  # as checkpoints/packed_experts.py names what a checkpoint packs
@@ -41,8 +41,7 @@ FAMILY = Family(
     tensors={
         **TENSORS,
         roles.ROUTER: plain(f"{_MOE}.router.layer.weight"),
-        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
-        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
+        **expert_tensors(_EXPERT),
     },
     gguf=replace(
         granite.GGUF,

@@ -8,10 +8,11 @@ from typing import Any
 
 from ..blocks import Block, Moe
 from ..common.config_keys import Key
-from ..family import gate_up, plain
+from ..family import plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import hunyuan_v1_dense
+from .shared.dense import expert_tensors
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_mlp"
@@ -45,10 +46,7 @@ FAMILY = replace(
     tensors={
         **_DENSE.tensors,
         roles.ROUTER: plain(f"{_MLP}.gate.wg.weight"),
-        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
-        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
-        roles.SHARED_GATE_UP: gate_up(_SHARED),
-        roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
+        **expert_tensors(_EXPERT, _SHARED),
     },
     experts=_experts,
     tiny={**_DENSE.tiny, "intermediate_size": 128, "num_experts": 8, "moe_topk": [2, 2]},

@@ -20,10 +20,10 @@ from ..common.config_rules import (
 )
 from ..common.errors import CompileError
 from ..contract import Port
-from ..family import Family, gate_up, plain
+from ..family import Family, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
-from .shared.dense import CONTRACT, KEYS, TENSORS, TINY
+from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, expert_tensors
 
 _LAYER = "model.layers.{layer}"
 _MLP = f"{_LAYER}.mlp"
@@ -114,10 +114,7 @@ FAMILY = Family(
         roles.OUT_GATE: plain(f"{_LAYER}.self_attn.g_proj.weight"),
         roles.ROUTER: plain(f"{_MLP}.gate.weight"),
         roles.ROUTER_CHOICE: plain(f"{_MLP}.experts.e_score_correction_bias"),
-        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
-        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
-        roles.SHARED_GATE_UP: gate_up(_SHARED),
-        roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
+        **expert_tensors(_EXPERT, _SHARED),
     },
     contract=replace(CONTRACT, masks=(Port("local_attention_mask", "sliding_attention_mask", ""),)),
     experts=Experts.read,

@@ -11,7 +11,7 @@ from ..common.errors import CompileError
 from ..family import Family, gate_up, plain
 from ..model_config import ContextLimit, Experts, ModelConfig
 from ..weights import roles
-from .shared.dense import KEYS, QKV_IN_PAIRS, TENSORS, TINY, all_heads, hidden_per_head
+from .shared.dense import KEYS, QKV_IN_PAIRS, TENSORS, TINY, all_heads, expert_tensors, hidden_per_head
 
 _MLP = "model.layers.{layer}.feed_forward"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_expert"
@@ -111,10 +111,7 @@ FAMILY = Family(
         roles.GATE_UP: gate_up(_MLP),
         roles.DOWN: plain(f"{_MLP}.down_proj.weight"),
         roles.ROUTER: plain(f"{_MLP}.router.weight"),
-        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
-        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
-        roles.SHARED_GATE_UP: gate_up(_SHARED),
-        roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
+        **expert_tensors(_EXPERT, _SHARED),
     },
     experts=_experts,
     folded=_folded,

@@ -12,6 +12,7 @@ from ..family import Gguf, gate_up, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from . import qwen3_5
+from .shared.dense import expert_tensors
 from .shared.gguf import RECURRENT, shared_expert
 
 _MLP = "model.layers.{layer}.mlp"
@@ -67,8 +68,7 @@ FAMILY = replace(
     tensors={
         **_DENSE.tensors,
         roles.ROUTER: plain(f"{_MLP}.gate.weight"),
-        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
-        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
+        **expert_tensors(_EXPERT),
         **SHARED_TENSORS,
     },
     tiny={

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_all_layers
-from ..family import Family, Gguf, gate_up, plain
+from ..family import Family, Gguf, plain
 from ..model_config import Experts, ModelConfig
 from ..weights import roles
-from .shared.dense import KEYS, TENSORS, TINY
+from .shared.dense import KEYS, TENSORS, TINY, expert_tensors
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT = f"{_MLP}.experts.{{expert}}"
@@ -54,8 +54,7 @@ FAMILY = Family(
     tensors={
         **TENSORS,
         roles.ROUTER: plain(f"{_MLP}.gate.weight"),
-        roles.EXPERT_GATE_UP: gate_up(_EXPERT),
-        roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
+        **expert_tensors(_EXPERT),
     },
     gguf=Gguf(arch="qwen3moe"),
     experts=Experts.read,

@@ -8,9 +8,10 @@ from typing import Any
 from ...blocks import Mlp, Moe
 from ...common.config_keys import Key, Only
 from ...common.errors import CompileError
-from ...family import Tensors, gate_up, plain
+from ...family import Tensors, plain
 from ...model_config import Experts, ModelConfig
 from ...weights import roles
+from .dense import expert_tensors
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_experts"
@@ -66,10 +67,7 @@ def experts_of(values: Mapping[str, Any]) -> Experts:
 EXPERT_TENSORS: Mapping[roles.Role, Tensors] = {
     roles.ROUTER: plain(f"{_MLP}.gate.weight"),
     roles.ROUTER_CHOICE: plain(f"{_MLP}.gate.e_score_correction_bias"),
-    roles.EXPERT_GATE_UP: gate_up(_EXPERT),
-    roles.EXPERT_DOWN: plain(f"{_EXPERT}.down_proj.weight"),
-    roles.SHARED_GATE_UP: gate_up(_SHARED),
-    roles.SHARED_DOWN: plain(f"{_SHARED}.down_proj.weight"),
+    **expert_tensors(_EXPERT, _SHARED),
 }
 
 EXPERT_TINY: Mapping[str, Any] = {

@@ -84,6 +84,14 @@ NORMS_BEHIND: Mapping[roles.Role, Tensors] = {
 }
 
 
+def expert_tensors(expert: str, shared: str | None = None) -> Mapping[roles.Role, Tensors]:
+    """Those of the module of an expert, and of one that every token takes."""
+    tensors = {roles.EXPERT_GATE_UP: gate_up(expert), roles.EXPERT_DOWN: plain(f"{expert}.down_proj.weight")}
+    if shared is None:
+        return tensors
+    return {**tensors, roles.SHARED_GATE_UP: gate_up(shared), roles.SHARED_DOWN: plain(f"{shared}.down_proj.weight")}
+
+
 def tensors_below(
     prefix: str, embedding: str, head: str, own: Mapping[roles.Role, Tensors] = TENSORS
 ) -> Mapping[roles.Role, Tensors]:
