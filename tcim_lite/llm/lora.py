@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,19 @@ class Adapters:
             )
         self._known[name] = {port: _read(name, there[port], like) for port, like in wanted.items()}
 
+    def add_values(self, name: str, values: Mapping[str, np.ndarray]) -> None:
+        """Takes the inputs of an adapter, as `fitted` returns them for all graphs of the model; another of that name
+        is replaced.
+        """
+        self.remove(name)
+        self._known[name] = {port: values.get(port, zeros) for port, zeros in self._known.get(None, {}).items()}
+
+    def remove(self, name: str) -> None:
+        """Forgets an adapter, if it is there."""
+        self._known.pop(name, None)
+        if self._active == [name]:
+            self._active = []
+
     def activate(self, name: str | None) -> None:
         """Has all graphs run with an adapter, or None, the base model, from their next run on.
 
@@ -91,11 +104,81 @@ class Adapters:
         self._active = [name]
 
 
-def _read(name: str, path: Path, like: np.ndarray) -> np.ndarray:
+def fitted(
+    name: str, values: Mapping[str, np.ndarray], ports: Mapping[str, tuple[tuple[int, ...], str]]
+) -> dict[str, np.ndarray]:
+    """The inputs of an adapter in the shapes and dtypes of graphs that may take a larger rank, and more Linears.
+
+    A Linear that the adapter leaves as it is has zeros, and a smaller rank has zeros behind it: they add nothing.
+
+    Args:
+        name: Of the adapter, for messages.
+        values: By the names of inputs, `.._down` [1, K, r] and `.._up` [1, r, N].
+        ports: Shapes and dtypes of all such inputs of the graphs.
+
+    Raises:
+        ValueError: The graphs do not take it; the message says which input, and what to compile.
+    """
+    if odd := sorted(values.keys() - ports.keys()):
+        raise ValueError(
+            f"adapter {name!r} has {odd[0]}, a Linear that the graphs take nothing for; compile the package with an "
+            "adapter that has all of its target_modules (compile --lora)"
+        )
+    for port in values:
+        other = f"{port[:-3]}_down" if port.endswith("_up") else f"{port[:-5]}_up"
+        if other not in values:
+            raise ValueError(f"adapter {name!r} has {port}, but not {other}; compile the adapter again")
+    made = {}
+    for port, (shape, dtype) in ports.items():
+        whole: np.ndarray = np.zeros(shape, dtype)
+        if (given := values.get(port)) is not None:
+            axis = 2 if port.endswith("_down") else 1
+            if given.ndim != 3 or [n for i, n in enumerate(given.shape) if i != axis] != [
+                n for i, n in enumerate(shape) if i != axis
+            ]:
+                raise ValueError(
+                    f"adapter {name!r}: {port} has {list(given.shape)}, the graphs take {list(shape)}; it is for "
+                    "another model"
+                )
+            if (rank := given.shape[axis]) > shape[axis]:
+                raise ValueError(
+                    f"adapter {name!r}: {port} has rank {rank}, the graphs take {shape[axis]}; compile the package "
+                    "with an adapter of the largest rank (compile --lora)"
+                )
+            with np.errstate(over="ignore"):
+                cast = given.astype(dtype)
+            if not np.isfinite(cast).all():
+                raise ValueError(f"adapter {name!r}: {port} has numbers beyond {dtype}, the dtype of the graphs")
+            whole[(slice(None),) * axis + (slice(rank),)] = cast
+        made[port] = whole
+    return made
+
+
+def read_inputs(name: str, folder: str | PathLike[str]) -> dict[str, np.ndarray]:
+    """What `compile --lora` wrote into a folder, by the names of inputs.
+
+    Raises:
+        ValueError: A file that cannot be read, or none.
+    """
+    paths = sorted(Path(folder).glob("*.npy"))
+    if not paths:
+        raise ValueError(
+            f"adapter {name!r}: {folder} has no adapter_config.json and no .npy; name a folder of PEFT, or one that "
+            "`compile --lora` wrote"
+        )
+    return {path.stem: _load(name, path) for path in paths}
+
+
+def _load(name: str, path: Path) -> np.ndarray:
     try:
         values: np.ndarray = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(f"adapter {name!r}: {path} cannot be read: {error}; compile the adapter again") from None
+    return values
+
+
+def _read(name: str, path: Path, like: np.ndarray) -> np.ndarray:
+    values = _load(name, path)
     if values.shape != like.shape or values.dtype != like.dtype:
         raise ValueError(
             f"adapter {name!r}: {path} has {list(values.shape)} {values.dtype}, the graph takes {list(like.shape)} "

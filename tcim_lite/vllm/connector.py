@@ -32,6 +32,7 @@ from tcim_lite.llm.engine.prefixes import HostRows, Seat, choose_seat, take_seat
 from tcim_lite.llm.engine.slots import Slots
 from tcim_lite.llm.prompt import common_prefix
 
+from .adapters import key_of
 from .case import Case
 from .shape import Shape
 
@@ -68,20 +69,22 @@ class _Mirror:
 
     def __init__(self, count: int, row_bytes: int):
         self.tokens: list[list[int]] = [[] for _ in range(count)]
-        self.adapter_of: list[str | None] = [None] * count  # the platform refuses adapters
+        self.adapter_of: list[str | None] = [None] * count
         self.row_bytes = row_bytes
 
     def read_rows(self, slot: int) -> list[np.ndarray]:
         return [np.broadcast_to(np.uint8(0), (len(self.tokens[slot]) * self.row_bytes,))]  # counts as many, has one
 
     def assign(self, slot: int, adapter: str | None) -> None:
-        pass
+        if self.adapter_of[slot] != adapter:
+            self.tokens[slot], self.adapter_of[slot] = [], adapter
 
     def write_rows(self, slot: int, tokens: Sequence[int], rows: Sequence[np.ndarray]) -> None:
         self.tokens[slot] = list(tokens)
 
     def copy_rows(self, source: int, target: int, count: int) -> None:
         self.tokens[target] = self.tokens[source][:count]
+        self.adapter_of[target] = self.adapter_of[source]
 
 
 class _Unmoved:
@@ -143,16 +146,16 @@ class SlotConnector(KVConnectorBase_V1):
         if num_computed_tokens or not free:
             return 0, False
         self._refresh()
-        reads = tokens and not request.skip_reading_prefix_cache
+        reads, adapter = tokens and not request.skip_reading_prefix_cache, key_of(request.lora_request)
         if reads:
             seen = _Mirror(len(self._salts), self._shape.row_bytes)
             for slot, salt in enumerate(self._salts):
                 if salt == request.cache_salt:
-                    seen.tokens[slot] = self._slots.tokens[slot]
+                    seen.tokens[slot], seen.adapter_of[slot] = self._slots.tokens[slot], self._slots.adapter_of[slot]
             host = _Unmoved(self._host if request.cache_salt is None else HostRows(0))
-            seat = choose_seat(tokens, seen, free, host)  # type: ignore[arg-type]
+            seat = choose_seat(tokens, seen, free, host, adapter)  # type: ignore[arg-type]
         else:
-            seat = Seat(free[0], 0, free[0])
+            seat = Seat(free[0], 0, free[0], adapter=adapter)
         block = self._pool.blocks[seat.slot + 1]
         self._pool.free_block_queue.remove(block)
         self._pool.free_block_queue.prepend_n([block])
@@ -162,14 +165,14 @@ class SlotConnector(KVConnectorBase_V1):
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """The request has its slot: what that held goes to the host, and the rows it was promised come."""
         slot = blocks.get_block_ids()[0][0] - 1
-        found = self._found.pop(request.request_id, None)
-        seat = Seat(slot, 0, slot)
+        found, adapter = self._found.pop(request.request_id, None), key_of(request.lora_request)
+        seat = Seat(slot, 0, slot, adapter=adapter)
         rows: Sequence[np.ndarray] = ()
         prompt = list(request.all_token_ids)[:num_external_tokens]
         if num_external_tokens and found is not None:
             if found.source is None:
-                _, rows = self._host.find(prompt)  # is the most recently used now
-            seat = Seat(slot, num_external_tokens, found.source)
+                _, rows = self._host.find(prompt, adapter)  # is the most recently used now
+            seat = Seat(slot, num_external_tokens, found.source, adapter=adapter)
         for before in [number for number, one in self._running.items() if one is request]:  # it was preempted
             self._forget(before)
         if slot in self._running:  # its owner was preempted
@@ -177,7 +180,7 @@ class SlotConnector(KVConnectorBase_V1):
         if self._salts[slot] is not None:  # nobody else is to find these
             del self._slots.tokens[slot][seat.matched if seat.source == slot else 0 :]
         kept = len(self._slots.tokens[slot])
-        take_seat(Seat(slot, seat.matched, seat.source, rows), prompt, self._slots, self._host)
+        take_seat(Seat(slot, seat.matched, seat.source, rows, adapter), prompt, self._slots, self._host)
         self._step.admissions.append(Admission(request.request_id, seat, prompt, kept))
         self._slots.tokens[slot] = []  # there when this step is over
         self._salts[slot] = request.cache_salt
@@ -254,10 +257,11 @@ class SlotConnector(KVConnectorBase_V1):
         for admission in step.admissions:
             seat, prompt = admission.seat, admission.prompt
             if seat.source is None:
-                count, rows = self._host.find(prompt)
-                seat = Seat(seat.slot, seat.matched, None, rows)
+                count, rows = self._host.find(prompt, seat.adapter)
+                seat = Seat(seat.slot, seat.matched, None, rows, seat.adapter)
             else:
                 count = common_prefix(prompt, slots.tokens[seat.source])
+                count *= slots.adapter_of[seat.source] == seat.adapter
             if count < seat.matched:
                 where = "the host" if seat.source is None else f"slot {seat.source}"
                 raise RuntimeError(

@@ -15,6 +15,7 @@ from vllm.platforms.interface import Platform, PlatformEnum
 from tcim_lite.llm import Package
 
 from . import VERSION
+from .adapters import refuse_bad_adapters
 from .case import Case
 from .ending import end_coordinator_with_server
 from .load_format import check_load_format
@@ -108,6 +109,7 @@ class TcimPlatform(Platform):
             parallel.tensor_parallel_size = 1
         check_parallel(parallel, package, devices)
         _refuse_states(vllm_config, package, shape)
+        _fit_adapters(vllm_config.lora_config, package, shape)
         cls._all_logits = shape.all_logits
         _fit_context(model, case, shape)
         _fit_blocks(vllm_config.cache_config, model.max_model_len, shape.slots)
@@ -121,7 +123,7 @@ class TcimPlatform(Platform):
             from .ray_stages import RayStages  # needs Ray
 
             parallel.distributed_executor_backend = RayStages
-        _log.info_once(_banner(vllm_config, case, shape))
+        _log.info_once(_banner(vllm_config, case, package, shape))
 
 
 def _refuse_states(vllm_config: Any, package: Package, shape: Shape) -> None:
@@ -137,6 +139,26 @@ def _refuse_states(vllm_config: Any, package: Package, shape: Shape) -> None:
             f"pipeline_parallel_size={stages}: {package.folder} has multi-token prediction, with which stages take "
             "several tokens a run; compile without --mtp"
         )
+
+
+def _fit_adapters(lora: Any, package: Package, shape: Shape) -> None:
+    """Raises ValueError where adapters are asked for that the graphs cannot take."""
+    if lora is None:
+        return
+    if not shape.lora:
+        raise ValueError(
+            f"enable_lora: the graphs of {package.folder} take no adapters; compile the package with --lora ADAPTER, "
+            "of the largest rank and all target modules of those to come, or merge the adapter into the checkpoint"
+        )
+    for name in ("default_mm_loras", "enable_tower_connector_lora", "enable_moe_shared_loras", "target_modules"):
+        if getattr(lora, name, None):
+            raise ValueError(
+                f"{name}={getattr(lora, name)}: the package takes adapters of those Linears of the language model that "
+                "it was compiled for; leave it out"
+            )
+    if lora.max_lora_rank > shape.lora_rank:
+        _log.info("max_lora_rank=%d: the package takes %d", lora.max_lora_rank, shape.lora_rank)
+    refuse_bad_adapters()
 
 
 def _fit_context(model: Any, case: Case, shape: Shape) -> None:
@@ -175,7 +197,7 @@ def _fit_blocks(cache: Any, length: int, slots: int) -> None:
         )
 
 
-def _banner(vllm_config: Any, case: Case, shape: Shape) -> str:
+def _banner(vllm_config: Any, case: Case, package: Package, shape: Shape) -> str:
     """What a start that went wrong is explained by."""
     parallel, scheduler = vllm_config.parallel_config, vllm_config.scheduler_config
     said: dict[str, Any] = {
@@ -185,6 +207,8 @@ def _banner(vllm_config: Any, case: Case, shape: Shape) -> str:
         "context": shape.context,
         "all_logits": shape.all_logits,
         "graphs for devices": shape.devices,
+        "adapters": ", ".join(package.adapters) or None,
+        "adapters' rank": shape.lora_rank or None,
         "parallel_size": case.parallel_size,
         "max_model_len": vllm_config.model_config.max_model_len,
         "max_num_seqs": scheduler.max_num_seqs,
@@ -214,8 +238,6 @@ def _refuse(vllm_config: Any) -> None:
             f"'{{\"devices\": {ids}}}'"
         )
     check_load_format(vllm_config.load_config.load_format)
-    if vllm_config.lora_config is not None:
-        raise ValueError("LoRA: the weights of a package are compiled; merge the adapter into the checkpoint")
     if vllm_config.speculative_config is not None:
         raise ValueError("speculative_config: a decode graph takes one token a slot; leave it out")
     transfer = vllm_config.kv_transfer_config

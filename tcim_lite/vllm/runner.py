@@ -21,6 +21,7 @@ from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 from tcim_lite.llm.engine.slots import Slots
 from tcim_lite.llm.sampling import greedy_token
 
+from .adapters import LoadedAdapters, key_of
 from .cuts import held_at, runs_to
 from .prompt_logprobs import PromptLogprobs
 from .top_tokens import TopTokens
@@ -33,11 +34,12 @@ class Runner:
         slots: Used by nobody else.
         vllm_config: As `TcimPlatform.check_and_update_config` left it.
         connector: Worker side of a `SlotConnector`, where prompts take rows that are there already.
+        adapters: Of requests; None if there are none.
     """
 
-    def __init__(self, slots: Slots, vllm_config: Any, connector: Any = None):
+    def __init__(self, slots: Slots, vllm_config: Any, connector: Any = None, adapters: LoadedAdapters | None = None):
         model = vllm_config.model_config
-        self._slots, self._connector = slots, connector
+        self._slots, self._connector, self._adapters = slots, connector, adapters
         self._owners: list[str | None] = [None] * len(slots)
         self._requests: dict[str, Any] = {}
         cpu = torch.device("cpu")
@@ -59,6 +61,11 @@ class Runner:
         self._step: Any = None
         self._sampled: list[bool] = []
         self._rows: list[np.ndarray] = []  # logits [V] of each request; of one in mid-prefill, nothing of use
+
+    @property
+    def adapters_in_use(self) -> set[str | None]:
+        """Keys of the adapters of requests that have begun."""
+        return {key_of(state.lora_request) for state in self._requests.values()}
 
     def update(self, step: Any) -> None:
         """Takes in what a `SchedulerOutput` says of requests that came, went on, and ended."""
@@ -85,7 +92,10 @@ class Runner:
                 block_ids=new.block_ids,
                 num_computed_tokens=new.num_computed_tokens,
                 output_token_ids=[],
+                lora_request=new.lora_request,
             )
+            if new.lora_request is not None and self._adapters is not None:
+                self._adapters.add(new.lora_request, self.adapters_in_use)
             self._prompts.start(new.req_id, params)
         cached = step.scheduled_cached_reqs
         for index, name in enumerate(cached.req_ids):
@@ -112,7 +122,7 @@ class Runner:
             self._take_rows(step.kv_connector_metadata)
 
     def run(self, step: Any) -> None:
-        """Prefills what is not decoded, then decodes one token of all others in one run.
+        """Prefills what is not decoded, then decodes one token of all others: a run for each of their adapters.
 
         Raises:
             RuntimeError: The scheduler claims rows that the request did not compute in its slot.
@@ -123,7 +133,7 @@ class Runner:
         self._sampled = [False] * len(names)
         self._prompt_logprobs = {}
         self._rows = []
-        decodes: dict[int, tuple[int, int]] = {}
+        decodes: dict[str | None, dict[int, tuple[int, int]]] = {}  # by adapter, then slot
         found: dict[int, np.ndarray] = {}  # logits, by place in the batch
         used = []
         try:
@@ -135,16 +145,17 @@ class Runner:
                 known = state.prompt_token_ids + state.output_token_ids
                 self._sampled[index] = start + count == len(known)
                 if count == 1 and start >= state.num_prompt_tokens:
-                    decodes[slot] = (index, known[start])
+                    decodes.setdefault(key_of(state.lora_request), {})[slot] = (index, known[start])
                 else:
                     found[index] = self._prefill(name, slot, known[: start + count])
-            rows = self._slots.decode({slot: token for slot, (_, token) in decodes.items()}) if decodes else None
+            for group in decodes.values():
+                rows = self._slots.decode({slot: token for slot, (_, token) in group.items()})
+                for slot, (index, _) in group.items():  # the next run writes to the same memory
+                    found[index] = rows[slot] if len(decodes) == 1 else rows[slot].copy()
         except BaseException:
             for slot in used:  # their last rows may be half written
                 self._slots.tokens[slot] = []
             raise
-        for slot, (index, _) in decodes.items():
-            found[index] = rows[slot]  # type: ignore[index]
         self._rows = [found[index] for index in range(len(names))]
 
     def _prefill(self, name: str, slot: int, tokens: list[int]) -> np.ndarray:
@@ -220,10 +231,10 @@ class Runner:
 
     def _slot(self, state: Any, start: int) -> int:
         slot = state.block_ids[0][0] - 1
-        held = self._slots.tokens[slot]
         if self._owners[slot] != state.req_id:
             self._owners[slot], self._slots.tokens[slot] = state.req_id, []
-            held = self._slots.tokens[slot]
+        self._slots.assign(slot, key_of(state.lora_request))
+        held = self._slots.tokens[slot]
         if self._slots.carries:  # a part of a chunk may wait, and states do not go back
             start = held_at(start, state.num_prompt_tokens, self._slots.chunk_length)
         if start > len(held) or (self._slots.carries and start < len(held)):

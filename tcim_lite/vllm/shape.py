@@ -10,7 +10,7 @@ from tcim_lite.hmm.layout import ITEM_BYTES
 from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import POST_NORM_HIDDEN
 from tcim_lite.llm.package import HIDDEN_STATES
-from tcim_lite.llm.ports import is_cache, is_state
+from tcim_lite.llm.ports import is_cache, is_lora, is_state
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Shape:
         devices: Numbers of devices that there are graphs for.
         carries: Layers with linear attention have states, which only go forward.
         guesses: It was compiled with multi-token prediction.
+        lora: Shape and dtype of each input that takes what a LoRA adds (`compile --lora`), by name.
     """
 
     slots: int
@@ -36,6 +37,12 @@ class Shape:
     devices: tuple[int, ...]
     carries: bool
     guesses: bool
+    lora: dict[str, tuple[tuple[int, ...], str]]
+
+    @property
+    def lora_rank(self) -> int:
+        """The smallest of all Linears, those of merged ones being sums; 0 without such inputs."""
+        return min((shape[2] for name, (shape, _) in self.lora.items() if name.endswith("_down")), default=0)
 
     @classmethod
     def read(cls, package: Package) -> Shape:
@@ -77,4 +84,9 @@ class Shape:
             devices=(1,) * single + ((several.ndevice,) if several else ()),
             carries=any(is_state(graph.values[number].name) for number in graph.inputs),
             guesses=any(prompt.values[number].name == POST_NORM_HIDDEN for number in prompt.outputs),
+            lora={
+                value.name: (tuple(value.shape), value.dtype)
+                for value in (graph.values[number] for number in graph.inputs)
+                if is_lora(value.name)
+            },
         )

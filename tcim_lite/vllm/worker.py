@@ -23,10 +23,12 @@ from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import Slots
 
+from .adapters import LoadedAdapters
 from .case import Case
 from .ending import end_with_starters
 from .parallel import named_devices, replica_devices, stage_device
 from .runner import Runner
+from .shape import Shape
 from .stages import Link, load_stage
 
 
@@ -45,6 +47,8 @@ class TcimWorker(WorkerBase):
         )
         ensure_model_parallel_initialized(1, parallel.pipeline_parallel_size)
 
+    _adapters: LoadedAdapters | None = None  # without --enable-lora
+
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """Loads the package; it has its weights, so `load_dummy_weights` changes nothing."""
         parallel, case = self.parallel_config, Case.read(self.model_config.model)
@@ -56,6 +60,9 @@ class TcimWorker(WorkerBase):
             self._slots = load_stage(package, self.rank, device, Link(get_pp_group()))
         else:
             self._slots = Slots.open(package, devices=replica_devices(parallel, package, devices, case.parallel_size))
+        if (lora := self.lora_config) is not None:
+            shape = Shape.read(package)
+            self._adapters = LoadedAdapters(self._slots.adapters, package, shape.lora, lora.max_cpu_loras)
 
     def get_supported_tasks(self) -> tuple[str, ...]:
         """Text generation; the graphs give logits only."""
@@ -88,7 +95,7 @@ class TcimWorker(WorkerBase):
             ensure_kv_transfer_initialized(self.vllm_config, kv_cache_config)
             connector = get_kv_transfer_group()
             connector.register_slots(self._slots)
-        self.runner = Runner(self._slots, self.vllm_config, connector)
+        self.runner = Runner(self._slots, self.vllm_config, connector, self._adapters)
 
     def get_kv_connector_handshake_metadata(self) -> None:
         """Rows leave no process, so there is nobody to shake hands with."""
@@ -111,6 +118,28 @@ class TcimWorker(WorkerBase):
         None before the last stage; vLLM tells those stages of the tokens with the next step.
         """
         return self.runner.sample(grammar_output) if self._is_last else None
+
+    def add_lora(self, lora_request: Any) -> bool:
+        """Loads an adapter; raises ValueError if the graphs do not take it."""
+        self._loaded().add(lora_request, self.runner.adapters_in_use)
+        return True
+
+    def remove_lora(self, lora_id: int) -> bool:
+        """Forgets an adapter; requests that have it keep it."""
+        return self._loaded().remove(lora_id, self.runner.adapters_in_use)
+
+    def pin_lora(self, lora_id: int) -> bool:
+        """Keeps an adapter, however many come."""
+        return self._loaded().pin(lora_id)
+
+    def list_loras(self) -> set[int]:
+        """Ids of the adapters that are loaded."""
+        return self._loaded().ids
+
+    def _loaded(self) -> LoadedAdapters:
+        if self._adapters is None:
+            raise ValueError("there are no adapters without --enable-lora")
+        return self._adapters
 
     def execute_dummy_batch(self) -> None:
         """Nothing waits for another replica here."""

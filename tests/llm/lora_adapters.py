@@ -26,16 +26,16 @@ def mlps_of(config):
     return {f"{layer}.{name}": shape for layer in layers for name, shape in shapes.items()}
 
 
-def write_random_adapter(folder, linears, seed=1):
+def write_random_adapter(folder, linears, seed=1, rank=RANK):
     """A LoRA of Linears of these shapes."""
     from safetensors.numpy import save_file
 
     rng, tensors = np.random.default_rng(seed), {}
     for module, (outputs, inputs) in linears.items():
-        for side, shape in (("A", (RANK, inputs)), ("B", (outputs, RANK))):
+        for side, shape in (("A", (rank, inputs)), ("B", (outputs, rank))):
             values = (rng.standard_normal(shape) * 0.2).astype(np.float32)
             tensors[f"base_model.model.{module}.lora_{side}.weight"] = values
     folder.mkdir(parents=True)
     save_file(tensors, folder / "adapter_model.safetensors")
-    written = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "bias": "none"}
+    written = {"peft_type": "LORA", "r": rank, "lora_alpha": ALPHA, "bias": "none"}
     (folder / "adapter_config.json").write_text(json.dumps(written))

@@ -72,7 +72,7 @@ def test_an_answer_has_the_form_of_its_grammar(llm, prompts):
         ({"block_size": 16, "enable_prefix_caching": True}, "block_size=16: a block is a slot"),
         ({"tensor_parallel_size": 2}, "--additional-config"),
         ({"pipeline_parallel_size": 2}, "compile it with --pipeline 2"),
-        ({"enable_lora": True}, "merge the adapter"),
+        ({"enable_lora": True}, "enable_lora: .*compile the package with --lora ADAPTER"),
         ({"load_format": "dummy"}, "load_format=dummy: .*--random-weights"),
         ({"device_ids": [0]}, r"device_ids=\[0\]: .*--additional-config"),
         ({"additional_config": {"device": [0]}}, "has device: the plugin knows devices alone"),
