@@ -175,6 +175,21 @@ def test_the_sdks_python_folder_leads_to_the_package(sdk):
     assert Path(printed.strip()) == sdk / "__init__.py"
 
 
+def test_the_sdks_python_folder_shows_the_vendors_wheel(sdk):
+    """Scripts of the vendor ask `pip list` for it, in an environment of their own; without that folder it is not there,
+    so `pip freeze` does not name what PyPI has not."""
+    code = """
+from importlib import metadata
+import tcim_lite.runtime
+found = [d.version for d in metadata.distributions() if (d.metadata["Name"] or "").startswith("houmo_tcim_runtime")]
+print(found, tcim_lite.runtime.get_version().split()[0])
+"""
+    printed = run(sys.executable, "-c", code, env={"PYTHONPATH": str(sdk / "python"), "TCIM_LITE_EMULATE": "1.4"})
+    version = printed.split()[-1].removeprefix("v")
+    assert printed.split("] ")[0] == f"['{version}'"
+    assert run(sys.executable, "-c", code).startswith("[] v")
+
+
 def test_a_build_without_python_installs_the_same_sdk(sdk, tmp_path):
     """Its libraries are those of the package, which saves a build; test_cpp.py builds the core without Python."""
     run("cmake", "-G", "Ninja", "-S", ROOT, "-B", tmp_path / "build", "-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_CUDA=OFF")
