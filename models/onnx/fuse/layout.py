@@ -17,13 +17,14 @@ import numpy as np
 from ..network import OWN, Network, Node, fresh_name
 from ..survey import Survey
 
-_ONE_TO_ONE = frozenset(
+ONE_TO_ONE = frozenset(
     (
-        "Abs", "Add", "And", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
-        "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Less",
-        "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal",
-        "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh",
-        "ThresholdedRelu", "Where", "Xor",
+        "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot",
+        "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div", "Elu", "Equal", "Erf", "Exp",
+        "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN",
+        "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or",
+        "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
+        "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
     )
 )  # fmt: skip
 _OWN_ONE_TO_ONE = ((OWN, "FakeQuantize"), (OWN, "Silu"))
@@ -82,7 +83,7 @@ class _Regions:
             return False
         if any(len(shape) != rank for shape in shapes[: len(tensors)] if shape is not None):
             return False
-        if node.op in _ONE_TO_ONE or node.domain:
+        if node.op in ONE_TO_ONE or node.domain:
             return all(shape is not None and len(shape) == rank for shape in shapes)
         if tensors != node.inputs[: len(tensors)]:
             return False
@@ -226,7 +227,7 @@ class _Regions:
         """What a node of a region reads instead of a value."""
         array = self._network.constants.get(name)
         if array is not None:
-            if node.op not in _ONE_TO_ONE and node.op != "Concat":
+            if node.op not in ONE_TO_ONE and node.op != "Concat":
                 return name  # axes, pads and their number
             if array.size == 1:
                 return name

@@ -11,9 +11,11 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kMostInsideTaps = 32;        // of two channels: their weights fit a slab's scratch
+constexpr int64_t kMostInsideTaps = 32;        // see kLeastInsideChannels
 constexpr int64_t kLeastPixelsOfRun = 4;       // of a row: fewer take as long, the time until sums can be added to
 constexpr int64_t kElementsToCheck = 1 << 16;  // at a time
+constexpr int64_t kLeastInsideChannels = 2;    // gathered at a time: an fp16 term has its pair beside it
+static_assert(kLeastInsideChannels * kMostInsideTaps <= kSlabTerms, "they fit the scratch");
 
 // Pixels times taps of an axis; fewer than `least` pixels count as that many.
 int64_t inside_products(const Window::Axis& axis, int64_t least) {
@@ -107,11 +109,11 @@ void ConvStep::sum_taps(const RunContext& context, const Places& places, const f
   const int64_t taps = window.taps(), width = window.w.out, pixels_end = part.pixel + part.count;
   const int64_t rows = std::min(places.slab, outputs - row), vectors = parts_of(rows, 16);
   const SlabWeights factors(*this, row);
-  // Channels whose gathered terms fit the scratch: whole blocks of x where two do, or an even number, as an fp16 term
-  // has its pair beside it.
+  // Channels whose gathered terms fit the first cache: whole blocks of x where two do, or an even number.
   const bool stored = !all && format == WeightFormat::LinearF32;
   const int64_t fit = places.terms / (stored ? most_gathered(row_runs_, column_runs_, taps) : taps),
-                some = fit < 2 * kBlock ? fit / 2 * 2 : fit / kBlock * kBlock;
+                unit = fit < 2 * kBlock ? kLeastInsideChannels : kBlock,
+                some = std::max(fit / unit * unit, kLeastInsideChannels);
   for (int64_t channel = 0; channel < channels; channel += some) {
     const int64_t here = std::min(some, channels - channel), first = channel * taps;
     const float* packed = factors.packed(context.kernels, rows, first, here * taps, scratch.weights);
