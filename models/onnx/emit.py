@@ -224,7 +224,7 @@ class Emitter:
         if not is_quantized(fmt):
             return self.float_matrix(array, name)
         padded = np.pad(array.astype(np.float32), ((0, 0), (0, -array.shape[1] % GROUP)))
-        return self.packed_matrix(fmt, *QUANTIZERS[fmt](padded), name)
+        return self.packed_matrix(fmt, *QUANTIZERS[fmt](self._finite(padded, fmt)), name)
 
     def float_matrix(self, array: NDArray[Any], name: str = "w") -> int:
         """Adds a packed weight [N, K] of the tensors' dtype."""
@@ -254,6 +254,16 @@ class Emitter:
         half, saturated = to_fp16(values)
         self.saturated += saturated
         return half
+
+    def _finite(self, weights: NDArray[np.float32], fmt: str) -> NDArray[np.float32]:
+        """Weights with infinities as the largest fp16 number of their sign; CompileError if one is NaN."""
+        if np.isfinite(weights).all():
+            return weights
+        if np.isnan(weights).any():
+            raise CompileError(f"a weight is NaN, which {fmt} cannot hold; --quant float16 and float32 can")
+        self.saturated += int(np.count_nonzero(np.isinf(weights)))
+        most = np.float32(np.finfo(np.float16).max)
+        return np.where(np.isinf(weights), np.copysign(most, weights), weights)
 
     def _weight(self, data: WeightData) -> int:
         self._weights.append(data)

@@ -281,3 +281,20 @@ def test_a_mask_of_the_least_float32_says_what_float16_holds(make_model):
     module.set_input("mask", np.tile(mask, (4, 1)))
     with pytest.raises(TcimError, match=r"'mask' .*65504, the largest float16, .* fill a mask with -65504"):
         module.run(sync=True)
+
+
+@pytest.mark.parametrize("node", ["Conv", "MatMul"])
+def test_an_infinite_weight_that_is_quantised_is_the_largest_float16_and_a_nan_is_refused(node, make_model, run_here):
+    shape = {"Conv": (8, 64, 1, 1), "MatMul": (64, 8)}[node]
+    x = np.ones({"Conv": (1, 64, 2, 2), "MatMul": (4, 64)}[node], np.float32)
+
+    def result(odd: float):
+        w = np.zeros(shape, np.float32)
+        w.reshape(-1)[5] = odd  # of output 0, or 5
+        model = make_model([(node, ["x", "w"], ["y"], {})], {"x": x.shape}, ["y"], {"w": w})
+        return run_here(model, {"x": x}, "w8a8h1_sefp")["y"]
+
+    assert result(np.inf).max() == 65504 - 65504 % 512  # codes end at 127, here of 2^9
+    np.testing.assert_array_equal(result(np.inf), -result(-np.inf))
+    with pytest.raises(TcimError, match=rf"node .*{node}.*: a weight is NaN, which .* cannot hold; --quant float16"):
+        result(np.nan)
