@@ -166,7 +166,7 @@ def _ends(options: OnnxOptions) -> tuple[str, ...]:
 
 def _rest(options: OnnxOptions, ends: Sequence[Value]) -> onnx.ModelProto:
     whole = survey(_network(replace(options, ends=()))).values
-    return rest_of(expanded(load(options.model), options.model.parent)[0], whole, ends, options.begins)
+    return rest_of(expanded(load(options.model), options.model)[0], whole, ends, options.begins)
 
 
 def _check_rest(rest: Path, model: Path, package: Path) -> None:
@@ -235,9 +235,9 @@ def onnx_bytes(
     folder: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> bytes:
-    """The `.hmm` of a model in memory, as bytes that `Module.load` takes."""
+    """The `.hmm` of a model in memory, as bytes that `Module.load` takes. `folder`: where its external data is."""
     profile = profile_for(quant)
-    network = fuse(read(model, folder, shapes), profile=profile)
+    network = fuse(read(model, folder and folder / "model.onnx", shapes), profile=profile)
     graph, weights, _ = lower_network(network, profile)
     try:
         return model_bytes(graph, weights, custom_msg=_custom_msg(network, {}))
@@ -248,8 +248,8 @@ def onnx_bytes(
 def _network(options: OnnxOptions, more: Mapping[str, tuple[float, ...]] = {}) -> Network:
     """The model with `more` constants instead of inputs."""
     fixed = {**options.constants, **more}
-    folder = options.model.parent
-    return read(load(options.model), folder, options.shapes, options.batch, options.ends, options.begins, fixed)
+    model = options.model
+    return read(load(model), model, options.shapes, options.batch, options.ends, options.begins, fixed)
 
 
 def _custom_msg(network: Network, images: Mapping[str, ImageInput]) -> str:

@@ -57,7 +57,7 @@ def load(path: Path) -> onnx.ModelProto:
 
 def read(
     model: onnx.ModelProto,
-    folder: Path | None,
+    path: Path | None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
     ends: Sequence[str] = (),
@@ -68,7 +68,7 @@ def read(
 
     Args:
         model: As `load` gives it.
-        folder: Where its external data is; None: it may have none.
+        path: Its file, beside which its external data is; None: it may have none.
         shapes: Of inputs whose file leaves extents open.
         batch: Extent of axis 0 of every input whose file leaves it open.
         ends: Values that are the outputs instead of the file's.
@@ -82,12 +82,12 @@ def read(
         CompileError: An input's shape is not known, or `shapes`, `batch` or `fixed` fit no input, or `ends` or `begins`
             name no value that a node makes.
     """
-    model, opset, foreign = expanded(model, folder)
+    model, opset, foreign = expanded(model, path)
     graph = model.graph
     nodes = [node_of(proto, opset, foreign) for proto in graph.node]
     if len(nodes) > MAX_NODES:
         raise CheckpointError(f"the graph has {len(nodes)} nodes, the limit is {MAX_NODES}")
-    constants = _initialisers(graph, folder)
+    constants = _initialisers(graph, path)
     free = [info for info in graph.input if info.name not in constants]
     constants |= fixed_inputs(free, fixed or {}, shapes or {}, batch)
     constants |= modernised(nodes, opset, constants.keys() | {info.name for info in graph.input})
@@ -117,10 +117,10 @@ def read(
     return Network(graph.name, ordered, constants, inputs, outputs, opset, foreign)
 
 
-def expanded(model: onnx.ModelProto, folder: Path | None) -> tuple[onnx.ModelProto, int, dict[str, int]]:
+def expanded(model: onnx.ModelProto, path: Path | None) -> tuple[onnx.ModelProto, int, dict[str, int]]:
     """A model without functions and sparse constants, its opset, and the versions of its other domains."""
     _check_texts(model)
-    make_dense(model, folder)
+    make_dense(model, path)
     model = inlined(model, MAX_NODES)
     opset, foreign = _opsets(model)
     return written_out(model, opset), opset, foreign
@@ -135,13 +135,13 @@ def _check_inputs(wanted: Set[str], names: Set[str]) -> None:
         )
 
 
-def _initialisers(graph: onnx.GraphProto, folder: Path | None) -> dict[str, NDArray[Any]]:
+def _initialisers(graph: onnx.GraphProto, path: Path | None) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
     for tensor in graph.initializer:
         _check_name(tensor.name, "an initialiser")
         if tensor.name in found:
             raise CheckpointError(f"two initialisers are called '{shown(tensor.name)}'")
-        found[tensor.name] = array_of(tensor, folder, f"initialiser '{shown(tensor.name)}'")
+        found[tensor.name] = array_of(tensor, path, f"initialiser '{shown(tensor.name)}'")
     return found
 
 

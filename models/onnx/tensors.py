@@ -20,9 +20,11 @@ from .ports import MAX_RANK, shape_text
 if TYPE_CHECKING:
     import onnx
 
+_DATA_FIELDS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
-def array_of(tensor: onnx.TensorProto, folder: Path | None, what: str) -> NDArray[Any]:
-    """The array of a tensor, external data included."""
+
+def array_of(tensor: onnx.TensorProto, path: Path | None, what: str) -> NDArray[Any]:
+    """The array of a tensor, external data included, which is beside the model's file, `path`."""
     import onnx
     from onnx import numpy_helper
 
@@ -36,15 +38,20 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None, what: str) -> NDArra
         count *= extent
     if count > MAX_ELEMENTS:
         raise CheckpointError(f"{what} has the shape {shape_text(shape)}, more than 2^33 elements")
+    if tensor.data_type not in onnx.TensorProto.DataType.values()[1:]:  # 0 is no type
+        raise CheckpointError(f"{what} has the element type {tensor.data_type}, which ONNX does not have")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return _external(tensor, shape, count, folder, what)
+        return _external(tensor, shape, count, path, what)
+    fields = [name for name in _DATA_FIELDS if len(getattr(tensor, name))]
+    if len(fields) > 1:
+        raise CheckpointError(f"{what} has its elements twice, as {fields[0]} and as {fields[1]}; expected one of them")
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except Exception as error:
         raise CheckpointError(f"{what}, {shape_text(shape)}: {reason(error)}") from None
 
 
-def make_dense(model: onnx.ModelProto, folder: Path | None) -> None:
+def make_dense(model: onnx.ModelProto, path: Path | None) -> None:
     """Writes sparse initialisers, and those of Constant, as dense ones, in graphs and functions.
 
     Raises:
@@ -63,7 +70,7 @@ def make_dense(model: onnx.ModelProto, folder: Path | None) -> None:
                 f"most {MAX_FOLDED} elements of all sparse tensors"
             )
         left -= count
-        values, at = (array_of(part, folder, what) for part in (tensor.values, tensor.indices))
+        values, at = (array_of(part, path, what) for part in (tensor.values, tensor.indices))
         fits = at.dtype == np.int64 and values.ndim == 1 and at.shape in (values.shape, (*values.shape, len(shape)))
         if fits and at.ndim == 2:
             fits = bool(((at >= 0) & (at < shape)).all())
@@ -99,9 +106,13 @@ def make_dense(model: onnx.ModelProto, folder: Path | None) -> None:
 
 
 def _external(
-    tensor: onnx.TensorProto, shape: tuple[int, ...], count: int, folder: Path | None, what: str
+    tensor: onnx.TensorProto, shape: tuple[int, ...], count: int, model: Path | None, what: str
 ) -> NDArray[Any]:
-    """Maps the bytes of a tensor that lie in a file beside the model."""
+    """Maps the bytes of a tensor that lie in a file beside the model.
+
+    The file is in the model's folder. Where the model is a link, as in the cache of Hugging Face's hub, it may instead
+    be a link into the folder of the model's own file.
+    """
     from onnx import helper
 
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -110,20 +121,25 @@ def _external(
     too_long = len(location.encode()) > MAX_NAME_BYTES or any(len(part.encode()) > 255 for part in path.parts)
     if not location or path.is_absolute() or ".." in path.parts or "\0" in location or too_long:
         raise CheckpointError(f"{what} is in the file '{shown(location)}'; expected a path inside the model's folder")
-    if folder is None:
+    if model is None:
         raise CheckpointError(f"{what} is in the file '{shown(location)}', and a model in memory has no folder")
-    file = folder / path
-    if not file.resolve().is_relative_to(folder.resolve()):
-        raise CheckpointError(f"{what} is in the file '{shown(location)}', which leads out of the model's folder")
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    nbytes = count * dtype.itemsize
     try:
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-        offset, nbytes = int(entries.get("offset", 0)), count * dtype.itemsize
-        length = int(entries.get("length", nbytes))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{what}: {reason(error)}") from None
-    if not file.is_file():
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", nbytes))
+    except ValueError:
+        raise CheckpointError(f"{what}: its offset or length in '{shown(location)}' is no whole number") from None
+    file = model.parent / path
+    try:
+        homes = (model.parent.resolve(), model.resolve().parent)
+        inside = any(file.resolve().is_relative_to(home) for home in homes)
+        size = file.stat().st_size if file.is_file() else None
+    except (OSError, RuntimeError) as error:  # a folder that may not be read; links in a circle
+        raise CheckpointError(f"{what} is in the file '{shown(location)}': {reason(error)}") from None
+    if not inside:
+        raise CheckpointError(f"{what} is in the file '{shown(location)}', which leads out of the model's folder")
+    if size is None:
         raise CheckpointError(f"{what} is in the file '{shown(location)}', which is not there")
-    size = file.stat().st_size
     if offset < 0 or length != nbytes or offset > size - nbytes:
         raise CheckpointError(
             f"{what} is bytes {offset}..{offset + length} of '{shown(location)}', which has {size}; "
@@ -131,4 +147,7 @@ def _external(
         )
     if count == 0:
         return np.zeros(shape, dtype)
-    return np.memmap(file, dtype, "r", offset, shape or (1,)).reshape(shape)
+    try:
+        return np.memmap(file, dtype, "r", offset, shape or (1,)).reshape(shape)
+    except OSError as error:
+        raise CheckpointError(f"{what} is in the file '{shown(location)}': {reason(error)}") from None

@@ -12,7 +12,8 @@ from onnx import TensorProto
 
 from tcim_lite.cli import main
 from tcim_lite.errors import TcimError
-from tcim_lite.models.onnx import lowering, onnx_bytes, table
+from tcim_lite.models.onnx import OnnxOptions, check_onnx, compile_onnx, lowering, onnx_bytes, table
+from tcim_lite.runtime import Module
 
 IMAGE = {"x": (1, 3, 4, 4)}
 ROW = {"x": (1, 3)}
@@ -178,6 +179,7 @@ def test_absurd_extents_of_an_initialiser_are_refused_by_name(make_model, dims, 
         ("n" * 300, "expected a path inside the model's folder"),
         ("link", "leads out of the model's folder"),
         ("away/secret", "leads out of the model's folder"),
+        ("circle", "Symlink loop"),
         ("folder", "which is not there"),
         ("missing", "which is not there"),
         ("short", "bytes 0..16 of 'short', which has 4"),
@@ -190,6 +192,7 @@ def test_external_data_is_read_from_the_models_folder_only(make_model, tmp_path,
     (home / "short").write_bytes(b"abcd")
     (home / "link").symlink_to(tmp_path / "secret")
     (home / "away").symlink_to(tmp_path)
+    (home / "circle").symlink_to(home / "circle")
     model = make_model([("Add", ["x", "w"], ["y"], {})], {"x": (4,)}, ["y"])
     tensor = model.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value=location)
@@ -199,6 +202,45 @@ def test_external_data_is_read_from_the_models_folder_only(make_model, tmp_path,
     assert text in shown
     assert "initialiser 'w'" in shown
     assert not (tmp_path / "out").exists()
+
+
+def test_links_of_a_cache_lead_to_the_folder_of_the_models_own_file_and_no_further(make_model, tmp_path):
+    """As the cache of Hugging Face's hub keeps a model and its data."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots/1/onnx"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    w = np.arange(4, dtype=np.float32)
+    model = make_model([("Add", ["x", "w"], ["y"], {})], {"x": (4,)}, ["y"])
+    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="net.onnx_data")
+    (blobs / "a1").write_bytes(model.SerializeToString())
+    (blobs / "b2").write_bytes(w.tobytes())
+    (snapshot / "net.onnx").symlink_to("../../../blobs/a1")
+    (snapshot / "net.onnx_data").symlink_to("../../../blobs/b2")
+    compile_onnx(OnnxOptions(model=snapshot / "net.onnx", output=tmp_path, quant="float32"))
+    module = Module.load(tmp_path / "net.hmm")
+    module.set_input("x", w)
+    module.run(sync=True)
+    np.testing.assert_array_equal(module.get_output("y").numpy(), 2 * w)
+    (tmp_path / "secret").write_bytes(w.tobytes())
+    (snapshot / "net.onnx_data").unlink()
+    (snapshot / "net.onnx_data").symlink_to("../../../secret")
+    with pytest.raises(TcimError, match="leads out of the model's folder"):
+        check_onnx(OnnxOptions(model=snapshot / "net.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"data_type": 999, "raw_data": b"\0" * 16}, "the element type 999, which ONNX does not have"),
+        ({"data_type": 1, "raw_data": b"\0" * 16, "float_data": [0.0] * 4}, "twice, as raw_data and as float_data"),
+    ],
+)
+def test_an_initialiser_that_contradicts_itself_is_refused_by_name(make_model, fields, text):
+    model = make_model([("Add", ["x", "w"], ["y"], {})], ROW, ["y"])
+    model.graph.initializer.append(TensorProto(name="w", dims=[4], **fields))
+    with pytest.raises(TcimError, match=f"initialiser 'w' has .*{text}"):
+        onnx_bytes(model)
 
 
 @pytest.mark.parametrize("change", ["name", "op_type", "output", "opset", "text"])
