@@ -6,7 +6,7 @@ a constant limit; what counts is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ class ControlFlow:
         self._names = {*network.constants, *network.outputs, *(port.name for port in network.inputs)}
         for node in network.nodes:
             self._names.update((*node.inputs, *node.outputs))
+            for value in filter(_has_graph, node.attributes.values()):
+                self._names.update(_names_inside(value.g))  # a new name that a graph has would be that of its value
         self._count = len(network.nodes)
         self._most = min(MAX_NODES, self._count + _MAX_UNROLLED)
         # Of a Loop that is unrolled in part, by its id: itself, its next step, and by result what the others made.
@@ -240,6 +242,16 @@ def _has_graph(value: Any) -> bool:
     from onnx import AttributeProto
 
     return isinstance(value, AttributeProto) and value.type == AttributeProto.GRAPH
+
+
+def _names_inside(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names that a graph gives, and those in it."""
+    for given in (graph.input, graph.initializer):
+        yield from (info.name for info in given)
+    for node in graph.node:
+        yield from node.output
+        for attribute in filter(_has_graph, node.attribute):
+            yield from _names_inside(attribute.g)
 
 
 def _number(node: Node, name: str, values: Mapping[str, Any]) -> float:

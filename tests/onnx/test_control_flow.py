@@ -55,6 +55,16 @@ def test_an_if_inside_an_if_reads_names_of_both(branches, graph, make_model, run
     np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
 
 
+def test_a_graph_inside_keeps_a_value_whose_name_a_new_one_would_have(branches, graph, make_model, run_here, run_there):
+    """What is taken out of a graph is named by its node: here "y/w", which the graph inside has too."""
+    inner = graph([("Abs", ["x"], ["y/w"], {}), ("Add", ["w", "y/w"], ["v"], {})], [("v", 1, None)])
+    inner = {"then_branch": inner, "else_branch": branches["else_branch"]}
+    outer = graph([("Neg", ["x"], ["w"], {}), ("If", ["yes"], ["q"], inner)], [("q", 1, None)])
+    nodes = [("If", ["yes"], ["y"], {"then_branch": outer, "else_branch": branches["else_branch"]})]
+    model = make_model(nodes, {"x": X.shape}, ["y"], {"yes": np.array(True)})
+    np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
+
+
 CONDITION = [("ReduceSum", ["x"], ["s"], {"keepdims": 0}), ("Greater", ["s", "zero"], ["c"], {})]
 
 
