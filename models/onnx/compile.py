@@ -26,7 +26,7 @@ from .network import Network
 from .read import expanded, load, read
 from .resizer import NO_RESIZER, ImageInput
 from .rest import rest_of
-from .survey import ShapesOnly, survey
+from .survey import ShapesOnly, WeightsRead, survey
 
 if TYPE_CHECKING:
     import onnx
@@ -221,7 +221,7 @@ def check_onnx(options: OnnxOptions) -> OnnxCheck:
 
 def _missing(network: Network, profile: Profile | None = None) -> dict[str, Counter[str]]:
     """The nodes that cannot be lowered, as `OnnxCheck` has them."""
-    refused = survey(network, profile).refused
+    refused = survey(network, profile, WeightsRead).refused
     missing: dict[str, Counter[str]] = {}
     for node in network.nodes:
         if (reason := refused.get(id(node))) is not None:

@@ -51,6 +51,21 @@ def graph_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(shape) or (1,)
 
 
+def finite(weights: NDArray[Any], fmt: str) -> tuple[NDArray[Any], int]:
+    """Weights for a quantised format, with infinities as the largest fp16 number of their sign, and how many they were.
+
+    Raises:
+        CompileError: One is NaN.
+    """
+    if np.isfinite(weights).all():
+        return weights, 0
+    if np.isnan(weights).any():
+        raise CompileError(f"a weight is NaN, which {fmt} cannot hold; --quant float16 and float32 can")
+    beyond = np.isinf(weights)
+    most = np.array(np.finfo(np.float16).max, weights.dtype)
+    return np.where(beyond, np.copysign(most, weights), weights), int(np.count_nonzero(beyond))
+
+
 class Emitter:
     """Collects a graph. Names are made here, except those of inputs and outputs."""
 
@@ -223,8 +238,10 @@ class Emitter:
         fmt = self.profile.body_format
         if not is_quantized(fmt):
             return self.float_matrix(array, name)
-        padded = np.pad(array.astype(np.float32), ((0, 0), (0, -array.shape[1] % GROUP)))
-        return self.packed_matrix(fmt, *QUANTIZERS[fmt](self._finite(padded, fmt)), name)
+        numbers, saturated = finite(array.astype(np.float32), fmt)
+        self.saturated += saturated
+        padded = np.pad(numbers, ((0, 0), (0, -array.shape[1] % GROUP)))
+        return self.packed_matrix(fmt, *QUANTIZERS[fmt](padded), name)
 
     def float_matrix(self, array: NDArray[Any], name: str = "w") -> int:
         """Adds a packed weight [N, K] of the tensors' dtype."""
@@ -254,16 +271,6 @@ class Emitter:
         half, saturated = to_fp16(values)
         self.saturated += saturated
         return half
-
-    def _finite(self, weights: NDArray[np.float32], fmt: str) -> NDArray[np.float32]:
-        """Weights with infinities as the largest fp16 number of their sign; CompileError if one is NaN."""
-        if np.isfinite(weights).all():
-            return weights
-        if np.isnan(weights).any():
-            raise CompileError(f"a weight is NaN, which {fmt} cannot hold; --quant float16 and float32 can")
-        self.saturated += int(np.count_nonzero(np.isinf(weights)))
-        most = np.float32(np.finfo(np.float16).max)
-        return np.where(np.isinf(weights), np.copysign(most, weights), weights)
 
     def _weight(self, data: WeightData) -> int:
         self._weights.append(data)

@@ -6,7 +6,7 @@ nodes. The lowerings know them all, so they are asked, and there is no second se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,9 @@ from tcim_lite.hmm import WeightData
 from tcim_lite.hmm.layout import MAX_RANK
 
 from ..common.profiles import Profile, profile_for
+from ..weights.packing import is_quantized
 from .control import ControlFlow
-from .emit import Emitter, Tensor
+from .emit import Emitter, Tensor, finite
 from .errors import UnsupportedNodeError
 from .lower import classical, microsoft
 from .lowering import INPUT_KINDS, results_of, why_not
@@ -59,14 +60,25 @@ class ShapesOnly(Emitter):
         return np.broadcast_to(np.zeros((), np.int8), array.shape)
 
 
-def survey(network: Network, profile: Profile | None = None) -> Survey:
+class WeightsRead(ShapesOnly):
+    """Also refuses weights that the profile cannot hold, for which it reads them."""
+
+    def matrix(self, array: NDArray[Any], name: str = "w") -> int:
+        if is_quantized(self.profile.body_format):
+            finite(array, self.profile.body_format)
+        return super().matrix(array, name)
+
+
+def survey(
+    network: Network, profile: Profile | None = None, emitter: Callable[[str, Profile], Emitter] = ShapesOnly
+) -> Survey:
     """Goes through the nodes; those of an If or Loop take its place where a constant says which.
 
     The profile, float32 if there is none, says which casts change something.
 
     Nodes of other domains are left out, with all that is made from their results.
     """
-    emit = ShapesOnly("survey", profile or profile_for("float32"))
+    emit = emitter("survey", profile or profile_for("float32"))
     found = Survey(dict(network.constants))
     for port in network.inputs:
         if (kind := INPUT_KINDS.get(port.dtype)) is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tcim_lite.errors import TcimError
-from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.onnx import OnnxOptions, check_onnx, onnx_bytes
 from tcim_lite.runtime import Module
 
 X = np.random.default_rng(3).normal(size=(2, 3, 5, 6)).astype(np.float32)
@@ -284,17 +284,23 @@ def test_a_mask_of_the_least_float32_says_what_float16_holds(make_model):
 
 
 @pytest.mark.parametrize("node", ["Conv", "MatMul"])
-def test_an_infinite_weight_that_is_quantised_is_the_largest_float16_and_a_nan_is_refused(node, make_model, run_here):
+def test_an_infinite_quantised_weight_is_the_largest_float16_and_a_nan_is_refused(node, make_model, run_here, tmp_path):
     shape = {"Conv": (8, 64, 1, 1), "MatMul": (64, 8)}[node]
     x = np.ones({"Conv": (1, 64, 2, 2), "MatMul": (4, 64)}[node], np.float32)
 
-    def result(odd: float):
+    def model_with(odd: float):
         w = np.zeros(shape, np.float32)
         w.reshape(-1)[5] = odd  # of output 0, or 5
-        model = make_model([(node, ["x", "w"], ["y"], {})], {"x": x.shape}, ["y"], {"w": w})
-        return run_here(model, {"x": x}, "w8a8h1_sefp")["y"]
+        return make_model([(node, ["x", "w"], ["y"], {})], {"x": x.shape}, ["y"], {"w": w})
+
+    def result(odd: float):
+        return run_here(model_with(odd), {"x": x}, "w8a8h1_sefp")["y"]
 
     assert result(np.inf).max() == 65504 - 65504 % 512  # codes end at 127, here of 2^9
     np.testing.assert_array_equal(result(np.inf), -result(-np.inf))
     with pytest.raises(TcimError, match=rf"node .*{node}.*: a weight is NaN, which .* cannot hold; --quant float16"):
         result(np.nan)
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model_with(np.nan).SerializeToString())
+    assert "a weight is NaN" in next(iter(check_onnx(OnnxOptions(model=path)).missing[node]))
+    assert not check_onnx(OnnxOptions(model=path, quant="float16")).missing
