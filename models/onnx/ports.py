@@ -147,12 +147,6 @@ def known_types(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, onnx.
     return {name: known.get(name) or helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names}
 
 
-def takes_batch(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether the file leaves axis 0 of an input open, and `shapes` as well."""
-    dims = _dims(info)
-    return dims is not None and dims[:1] == [0] and info.name not in shapes
-
-
 def shape_text(shape: Iterable[int]) -> str:
     """A shape as messages write it."""
     return f"[{', '.join(map(str, shape))}]"

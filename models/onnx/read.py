@@ -20,7 +20,7 @@ from .masked import without_places
 from .network import Network, Node
 from .old_opsets import modernised
 from .order import in_order, read_inside
-from .ports import begun, fixed_inputs, named_extents, port_of, takes_batch
+from .ports import begun, fixed_inputs, named_extents, port_of
 from .schema import check_node
 from .tensors import array_of, make_dense
 
@@ -108,8 +108,8 @@ def read(
         given = [info for info in given if info.name in needed]
     named = named_extents(given, shapes or {})
     inputs = [port_of(info, shapes or {}, batch, named) for info in given]
-    if batch is not None and batch > 1 and not any(takes_batch(info, shapes or {}) for info in given):
-        raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open, or --shape gives it")
+    if batch is not None and batch > 1 and not any(port.shape[:1] == (batch,) for port in inputs):
+        raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open, or --shape gives another extent")
     for name in (*outputs, *(port.name for port in inputs)):
         _check_name(name, "an input or output")
     if graph.name:

@@ -138,6 +138,10 @@ def test_open_shapes_are_given_by_options(make_model, run_there, tmp_path, capsy
     path.write_bytes(make_model([("Relu", ["x"], ["y"], {})], {"x": (1, 3)}, ["y"]).SerializeToString())
     assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--batch", "2"]) == 2
     assert "--batch 2: no input of the file leaves axis 0 open" in capsys.readouterr().err
+    path.write_bytes(make_model([("Relu", ["x"], ["y"], {})], {"x": ("N", 3)}, ["y"]).SerializeToString())
+    assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--batch", "2", "--shape", "x=1,3"]) == 2
+    assert "or --shape gives another extent" in capsys.readouterr().err
+    assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--batch", "2", "--shape", "x=2,3"]) == 0
 
 
 def test_check_names_what_is_missing(make_model, tmp_path, capsys):
