@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .dump import add_call_arguments, prompt_of, refuse_call_options, token_ids
+from .dump import add_call_arguments, one_graph, prompt_of, refuse_call_options, token_ids
 
 if TYPE_CHECKING:
     from ..diff.report import Report
@@ -26,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "right",
         metavar="A",
-        help="package that counts as right, or one .hmm; or hf:DIR, a checkpoint that transformers runs in float32",
+        help="package, .hmm or network that counts as right; or hf:DIR, a checkpoint that transformers runs in float32",
     )
-    parser.add_argument("other", metavar="B", type=Path, help="package or .hmm to check")
+    parser.add_argument("other", metavar="B", type=Path, help="package, .hmm or network to check")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, default=Path("out/diff"), help="(%(default)s)")
     add_call_arguments(parser)
     parser.add_argument("--answer", metavar="IDS", default="", help="token ids to decode before those that A chooses")
@@ -68,13 +68,15 @@ def run(args: argparse.Namespace) -> int:
     from ..llm import Package
 
     if args.right.startswith("hf:"):
-        runs: list[Package | Path] = [_opened(args.other, args.name)]
+        runs: list[Package | Path] = [_opened(args.other, args)]
     else:
-        runs = [_opened(Path(args.right), args.name), _opened(args.other, args.name)]
+        runs = [_opened(Path(args.right), args), _opened(args.other, args)]
     graphs = sum(isinstance(each, Path) for each in runs)
     if graphs not in (0, 2) or (graphs == 0) != (not args.input):
-        raise ArgumentError("give two packages and --prompt or --tokens, or two .hmm files and --input")
+        raise ArgumentError("give two packages and --prompt or --tokens, or two .hmm files or networks and --input")
     if graphs:
+        if Path(args.right).is_dir() or args.other.is_dir():
+            args.name = None  # said which file
         refuse_call_options(args)
     if args.recording is not None and args.right.startswith("hf:"):
         raise ArgumentError("transformers takes --prompt or --tokens, not --recording")
@@ -116,14 +118,14 @@ def _read(args: argparse.Namespace) -> list[Path]:
     return given if args.recording is None else [*given, args.recording]
 
 
-def _opened(path: Path, name: str | None) -> Package | Path:
+def _opened(path: Path, args: argparse.Namespace) -> Package | Path:
     from ..errors import ArgumentError
     from ..llm import Package
 
-    if path.suffix == ".hmm":
-        return path
+    if (graph := one_graph(path, args)).suffix == ".hmm":
+        return graph
     try:
-        return Package.open(path, name)
+        return Package.open(path, args.name)
     except ValueError as error:
         raise ArgumentError(str(error)) from None
 
@@ -160,7 +162,7 @@ def lines_of(report: Report) -> list[str]:
         near = [point for points in report.points for point in points if point.own is not None and point.bound]
         closest = max(near, key=lambda point: point.own.relative / point.bound if point.own else 0.0, default=None)
         if closest is not None and closest.own is not None:
-            share = closest.own.relative / closest.bound
+            share = min(closest.own.relative / closest.bound, 1.0)
             lines.append(
                 f"nearest to its bound: {closest.name}, step {closest.step}: {share:.0%} of {closest.bound:.2g}"
             )

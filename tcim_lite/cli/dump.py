@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]PATH",
         action="append",
         default=[],
-        help="of a .hmm: an input's .npy file, or a folder with the golden files of all; repeat",
+        help="of a .hmm or a network: an input's .npy file, or a folder with the golden files of all; repeat",
     )
 
 
@@ -44,6 +44,13 @@ def add_call_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, default=_STEPS, metavar="N", help="decode steps (%(default)s)")
     parser.add_argument("--name", help="prefix of the files, when the folder holds several packages")
+
+
+def one_graph(path: Path, args: argparse.Namespace) -> Path:
+    """The `.hmm` of a folder that holds a network, or `path`; with --input, which is for one graph."""
+    from ..bench.network import network_file
+
+    return network_file(path, args.name) or path if args.input and path.is_dir() else path
 
 
 def refuse_call_options(args: argparse.Namespace) -> None:
@@ -93,14 +100,16 @@ def run(args: argparse.Namespace) -> int:
 
     taps = [pattern for pattern in args.taps.split(",") if pattern]
     source = {"package": str(args.package.resolve()), "version": __version__, "environment": environment()}
+    if (path := one_graph(args.package, args)) != args.package:
+        args.name = None  # said which file
     if args.recording is not None:
         with DumpWriter(args.output, source) as writer:
             dump_recording(args.recording, args.package, writer, taps, args.only_step)
-    elif args.package.is_dir():
+    elif path.is_dir():
         from ..llm import Package
 
         if args.input:
-            raise ArgumentError("--input is for one .hmm; a package takes --prompt or --tokens")
+            raise ArgumentError("--input is for one .hmm or a network; a package takes --prompt or --tokens")
         try:
             package = Package.open(args.package, args.name)
             prompt = prompt_of(args, package.tokenizer_folder)
@@ -114,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         refuse_call_options(args)
         with DumpWriter(args.output, source) as writer:
-            dump_graph(args.package, _inputs(args.input), writer, taps)
+            dump_graph(path, _inputs(args.input), writer, taps)
     count = sum(len(step.tensors) for step in writer.steps)
     print(f"{args.output}: {count} tensors of {len(writer.steps)} steps")
     return 0

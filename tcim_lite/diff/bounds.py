@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tcim_lite.hmm.weight_format import LAYOUTS
 
+from ..hmm import Value
 from .cut import Model
 
 # Relative errors in the Euclidean norm.
@@ -13,7 +14,7 @@ from .cut import Model
 _ONE_OP = {"float16": 2.0**-10, "float32": 2.0**-18}
 _CHAIN = {"float16": 4e-3, "float32": 1e-5}
 _QUANTISED_CHAIN = 4e-2
-_MATRICES = {"Linear": 1, "MoELinear": 2, "HeadLinear": 1}  # which operand
+_MATRICES = {"Linear": 1, "Conv": 1, "MoELinear": 2, "HeadLinear": 1}  # which operand
 _VIEWS = ("Slice", "Reshape")
 
 
@@ -38,12 +39,12 @@ def bound(mode: str, right: Model | None, other: Model, ops: Sequence[int]) -> f
         if operand is None:
             continue
         mine = graph.values[op.inputs[operand]]
-        layout = LAYOUTS[mine.format]
+        layout = LAYOUTS[_format_of(mine)]
         if layout.scale_inputs and len(computing) > 1:
             limit = max(limit, _QUANTISED_CHAIN)
         if mode == "formats":
             theirs = _format_in(right, mine.name)
-            if theirs != mine.format:
+            if theirs != _format_of(mine):
                 limit += layout.error + (LAYOUTS[theirs].error if theirs in LAYOUTS else 0.0)
     return limit
 
@@ -51,7 +52,12 @@ def bound(mode: str, right: Model | None, other: Model, ops: Sequence[int]) -> f
 def _format_in(model: Model | None, weight: str) -> str:
     if model is None:
         return "linear_f32"
-    return model.value(weight).format if weight in model.id_of else "linear_f32"
+    return _format_of(model.value(weight)) if weight in model.id_of else "linear_f32"
+
+
+def _format_of(weight: Value) -> str:
+    """Its format; of a Conv that is not packed that of the same numbers."""
+    return weight.format if weight.format in LAYOUTS else f"linear_f{32 if weight.dtype == 'float32' else 16}"
 
 
 def mode_between(right: Model | None, other: Model, right_device: str, device: str) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from .folder import Dump
 from .metrics import Difference
 
+_STEP = 1.0  # of a format: what an op may round, also where numbers are so small that its relative error says little
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -117,5 +119,5 @@ class Report:
 
 
 def beyond(found: Difference, limit: float) -> bool:
-    """Whether a difference is more than a relative error allows."""
-    return not found.equal and not found.relative <= limit
+    """Whether a difference is more than a relative error allows and, where one is allowed, more than a step."""
+    return not found.equal and not found.relative <= limit and not (limit > 0 and found.steps <= _STEP)
