@@ -86,6 +86,14 @@ def test_the_vendors_tracker_times_a_chat(paths, prompts, expected):
     assert [line.split("  ")[1] for line in summary if line.startswith("  load")] == ["load prefill", "load decode"]
 
 
+def test_requests_that_join_other_slots_get_the_answers_of_fresh_chats(paths, prompts, expected):
+    """Every prompt comes twice; the second time its rows but the last are copied from the slot that holds them."""
+    twice = [prompt for prompt in prompts for _ in range(2)]
+    computed, answers = json.loads(run("slots", *paths(batch=3), json.dumps(twice), NEW_TOKENS))
+    assert answers == [answer for answer in expected for _ in range(2)]
+    assert computed == sum(len(prompt) + 1 for prompt in prompts)
+
+
 @pytest.mark.parametrize("layers", [1, 2], ids=["another draft", "the target itself as draft"])
 def test_a_speculative_pair_lies_where_the_demo_looks_by_default(tiny_package, prompts, expected, tmp_path, layers):
     package = tiny_package(prefill_length=32, context_length=128, draft_layers=layers)
