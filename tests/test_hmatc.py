@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hmatc.python import smi
@@ -246,6 +248,8 @@ def test_scripts_that_fetch_models_are_told_to_compile(monkeypatch):
     assert cfgs["version"] == "v1.4.0"
     with pytest.raises(RuntimeError, match=r"'qwen3 \(hmm\)' is not downloaded.* tcim-lite compile HF_DIR -o output"):
         hmatc_get_file(cfgs, "hmm", ".", "output")
+    with pytest.raises(RuntimeError, match=r"'qwen3 \(raw\)' is not downloaded.* -o output/xh2 "):
+        hmatc_get_file(cfgs, "raw", ".")
     monkeypatch.setenv("HOUMO_VERSION", "1.3.0")
     assert get_houmo_version() == "v1.3.0"
     monkeypatch.setenv("HOUMO_VERSION", "latest")
@@ -253,6 +257,27 @@ def test_scripts_that_fetch_models_are_told_to_compile(monkeypatch):
         get_houmo_version()
     assert get_package_version("numpy")[0].isdigit()
     assert get_package_version("no-such-package") == "N/A"
+
+
+def test_scripts_that_fetch_models_find_those_compiled_there(tmp_path, monkeypatch, capsys, add_model):
+    monkeypatch.chdir(tmp_path)
+    cfgs = {"target": "xh2", "model_name": "qwen3"}
+    for extract_dir, folder in ((None, "output/xh2"), ("models", "models")):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, "qwen3_a.hmm").write_bytes(b"of the vendor's compiler" * 99)
+        with pytest.raises(RuntimeError, match="is not downloaded"):
+            hmatc_get_file(cfgs, "hmm", "", extract_dir)
+        shutil.copy(add_model, Path(folder, "qwen3_b.hmm"))
+        found, answer = hmatc_get_file(cfgs, "hmm", "", extract_dir)
+        assert (found, answer["ret"]) == (folder, True)
+        assert capsys.readouterr().out == f"{folder} has compiled models; nothing is downloaded.\n"
+
+
+def test_what_else_the_vendors_module_has_is_named_as_missing():
+    code = "from hmatc.utils.utils import hmatc_get_file, _extract_files"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert "ImportError: cannot import '_extract_files': of the vendor's hmatc.utils.utils there are" in done.stderr
+    assert not hasattr(importlib.import_module("hmatc.utils.utils"), "__path__")
 
 
 def test_the_logger_prints_to_stdout_and_leaves_other_loggers_alone(capsys, caplog):

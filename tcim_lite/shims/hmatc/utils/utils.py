@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from tcim_lite.runtime import get_version
+from tcim_lite.runtime import get_version, load_model_info
 
 __all__ = [
     "first_not_none",
@@ -99,9 +99,36 @@ def hmatc_get_file(
     download_dir: str = "",
     extract_dir: str | None = None,
     source_type: str = "jfrog",
-) -> NoReturn:
-    """Refuses, as `get_file_from_jfrog` does."""
-    get_file_from_jfrog(f"{model_cfgs.get('model_name', 'the model')} ({file_type})", download_dir, extract_dir)
+) -> tuple[str, dict[str, Any]]:
+    """Finds the compiled models where the vendor's would put them, so that scripts which fetch first go on.
+
+    Args:
+        model_cfgs: of the model; `target` and `model_name` are read.
+        file_type: "hmm"; everything else is refused.
+        download_dir, source_type: not used.
+        extract_dir: the folder of the models; `output/TARGET` without it.
+
+    Returns:
+        The folder, and `{"ret": True}`.
+
+    Raises:
+        RuntimeError: there are none, as from `get_file_from_jfrog`.
+    """
+    folder = Path("output", str(model_cfgs.get("target", "xh2"))) if extract_dir is None else Path(extract_dir)
+    if file_type != "hmm" or not _has_models(folder):
+        get_file_from_jfrog(f"{model_cfgs.get('model_name', 'the model')} ({file_type})", "", str(folder))
+    print(f"{folder} has compiled models; nothing is downloaded.")
+    return str(folder), {"ret": True}
+
+
+def _has_models(folder: Path) -> bool:
+    for path in sorted(folder.glob("*.hmm*")):
+        try:
+            load_model_info(path)
+        except RuntimeError:  # another file of this name, or one of the vendor's
+            continue
+        return True
+    return False
 
 
 def get_file_from_jfrog(file_path: str, save_dir: str = "", extract_dir: str | None = None) -> NoReturn:
@@ -113,4 +140,14 @@ def get_file_from_jfrog(file_path: str, save_dir: str = "", extract_dir: str | N
     raise RuntimeError(
         f"{file_path!r:.200} is not downloaded: the vendor's files are closed and need the card. Compile the Hugging "
         f"Face checkpoint instead: tcim-lite compile HF_DIR -o {extract_dir or save_dir or 'OUT'} (docs/porting.md)"
+    )
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise ImportError(
+        f"cannot import {name!r}: of the vendor's hmatc.utils.utils there are here {', '.join(__all__)}; put the "
+        "vendor's hmatc on the path, which takes precedence (docs/devices.md)",
+        name=__name__,
     )
