@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -79,6 +80,7 @@ class Emitter:
         self._inputs: list[int] = []
         self._outputs: set[int] = set()
         self._names: set[str] = set()
+        self._numbers: Counter[str] = Counter()  # of names that begin alike
         self.saturated = 0
         self.clamped_codes = 0
         self.weight_bytes = 0
@@ -288,7 +290,9 @@ class Emitter:
         return Tensor(len(self._values) - 1, shape, kind)
 
     def _fresh(self, base: str) -> str:
-        name = f"{base}_{len(self._values)}"
+        """A new name, numbered by its base: an op that only one format needs, as Pad, renames none but its kind."""
+        name = f"{base}_{self._numbers[base]}"
+        self._numbers[base] += 1
         while name in self._names or len(name.encode()) > MAX_NAME_BYTES:
             name = f"_{name}"[:MAX_NAME_BYTES]
         self._names.add(name)

@@ -10,7 +10,8 @@ import pytest
 from tcim_lite.cli import main
 from tcim_lite.diff.metrics import difference
 from tcim_lite.diff.report import beyond
-from tcim_lite.models.onnx import OnnxOptions, compile_onnx
+from tcim_lite.hmm import read
+from tcim_lite.models.onnx import OnnxOptions, compile_onnx, onnx_bytes
 
 NETWORK = Path(__file__).parents[2] / "examples/demo_networks/shapes_classifier.onnx"
 
@@ -34,6 +35,20 @@ def test_no_op_of_a_quantised_network_leaves_the_bound_of_its_format(folder, tmp
     assert main(["diff", *sides, *given, "-o", str(tmp_path / "diff"), "--bound", "exact"]) == 1
     assert "first beyond its bound: the op Conv that makes" in capsys.readouterr().out
     assert main(["dump", sides[0], *given, "-o", str(tmp_path / "dump")]) == 0
+
+
+def test_values_have_the_same_names_in_every_format(make_model, tmp_path):
+    """Only the products of w8a8 need whole groups, hence a Pad."""
+    nodes = [("MatMul", ["x", "w"], ["a"], {}), ("Relu", ["a"], ["b"], {}), ("MatMul", ["b", "w"], ["c"], {})]
+    constants = {"w": np.ones((72, 72), np.float32)}
+    model = make_model([*nodes, ("Sigmoid", ["c"], ["y"], {})], {"x": (2, 72)}, ["y"], constants)
+    names = []
+    for quant in ("float32", "w8a8h1_sefp"):
+        path = tmp_path / f"{quant}.hmm"
+        path.write_bytes(onnx_bytes(model, quant))
+        graph = read(path).graphs[0]
+        names.append([graph.values[op.outputs[0]].name for op in graph.ops if op.kind != "Pad"])
+    assert names[0] == names[1] == ["Linear_0", "Relu_0", "Linear_1", "y"]
 
 
 def test_a_folder_of_several_networks_needs_a_name(folder, tmp_path, capsys):
