@@ -42,6 +42,22 @@ def test_a_dynamically_quantised_product_is_one_of_floats(scale, zero, quant, ma
 
 
 @pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
+def test_a_product_of_two_computed_matrices_that_are_both_quantised(quant, make_model, run_here, run_there):
+    """As onnxruntime's dynamic quantiser writes attention where it is told to quantise products of two inputs."""
+    nodes = [
+        ("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], {}), ("DynamicQuantizeLinear", ["k"], ["c", "t", "n"], {}),
+        ("MatMulInteger", ["q", "c", "z", "n"], ["p"], {}), ("Cast", ["p"], ["f"], FLOAT),
+        ("Mul", ["t", "s"], ["both"], {}), ("Mul", ["f", "both"], ["y"], {}),
+    ]  # fmt: skip
+    feeds = {"x": RNG.normal(size=(2, 5, 16)).astype(np.float32), "k": RNG.normal(size=(2, 16, 7)).astype(np.float32)}
+    model = make_model(nodes, {name: array.shape for name, array in feeds.items()}, ["y"])
+    here, there = run_here(model, feeds, quant)["y"], run_there(model, feeds)["y"]
+    wanted, bound = (there, 1e-5) if quant == "float32" else (feeds["x"] @ feeds["k"], 2e-3)  # float32 holds the codes
+    np.testing.assert_allclose(here, wanted, atol=bound * np.abs(wanted).max())
+    assert np.abs(here - there).max() < 0.03 * np.abs(there).max()
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
 def test_a_bias_in_whole_steps_is_one_of_floats(quant, make_model, run_here, run_there):
     """As onnxruntime's quantiser of 2020 wrote a Conv: the bias becomes integers of the scale of the products."""
     nodes = [

@@ -36,6 +36,13 @@ def dynamic_product(node: Node, view: View) -> Iterator[Fusion]:
         codes = view.made_by(whole.inputs[0], "DynamicQuantizeLinear")
         if codes is None or whole.inputs[0] != codes.outputs[0] or whole.inputs[2] != codes.outputs[2]:
             continue
+        other = view.made_by(whole.inputs[1], "DynamicQuantizeLinear")
+        if other is not None and view.is_half and whole.op == "MatMulInteger":  # float32 holds the sums of codes
+            scale_of_both = sorted(both.inputs) == sorted((codes.outputs[1], other.outputs[1]))
+            if scale_of_both and whole.inputs[1::2] == other.outputs[::2]:
+                made = replace(whole, op="MatMul", inputs=[codes.inputs[0], other.inputs[0]], outputs=node.outputs)
+                yield Fusion([made], [cast, whole])
+            continue
         weight = view.constants.get(whole.inputs[1])
         own = [name for name in both.inputs if name != codes.outputs[1]]
         if weight is None or len(own) != 1 or own[0] not in view.constants:
