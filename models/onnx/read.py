@@ -22,7 +22,7 @@ from .old_opsets import modernised
 from .order import in_order, read_inside
 from .ports import begun, fixed_inputs, named_extents, port_of
 from .schema import check_node
-from .tensors import array_of, make_dense
+from .tensors import array_of, make_dense, read_attributes
 
 if TYPE_CHECKING:
     import onnx
@@ -118,8 +118,9 @@ def read(
 
 
 def expanded(model: onnx.ModelProto, path: Path | None) -> tuple[onnx.ModelProto, int, dict[str, int]]:
-    """A model without functions and sparse constants, its opset, and the versions of its other domains."""
+    """A model without functions, sparse constants and external attributes; its opset, and versions of other domains."""
     _check_texts(model)
+    read_attributes(model, path)
     make_dense(model, path)
     model = inlined(model, MAX_NODES)
     opset, foreign = _opsets(model)

@@ -51,6 +51,29 @@ def array_of(tensor: onnx.TensorProto, path: Path | None, what: str) -> NDArray[
         raise CheckpointError(f"{what}, {shape_text(shape)}: {reason(error)}") from None
 
 
+def read_attributes(model: onnx.ModelProto, path: Path | None) -> None:
+    """Puts external data of attributes, and of graphs inside of nodes, into the model.
+
+    Raises:
+        CheckpointError: It is not there, or has more elements than the compiler makes.
+    """
+    from onnx import numpy_helper
+    from onnx.external_data_helper import uses_external_data
+
+    left = MAX_FOLDED
+    for nodes in (model.graph.node, *(body.node for body in model.functions)):
+        for node in with_inner(nodes):
+            for attribute in node.attribute:
+                inside = [tensor for graph in (attribute.g, *attribute.graphs) for tensor in graph.initializer]
+                for tensor in (attribute.t, *attribute.tensors, *inside):
+                    if uses_external_data(tensor):
+                        made = shown(next(iter(node.output), ""))
+                        if (left := left - math.prod(tensor.dims)) < 0:
+                            raise CheckpointError(f"external data of attributes has more than {MAX_FOLDED} elements")
+                        array = array_of(tensor, path, f"tensor '{shown(tensor.name)}' of the node that makes '{made}'")
+                        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+
+
 def make_dense(model: onnx.ModelProto, path: Path | None) -> None:
     """Writes sparse initialisers, and those of Constant, as dense ones, in graphs and functions.
 

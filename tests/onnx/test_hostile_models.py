@@ -229,6 +229,26 @@ def test_links_of_a_cache_lead_to_the_folder_of_the_models_own_file_and_no_furth
         check_onnx(OnnxOptions(model=snapshot / "net.onnx"))
 
 
+def test_external_data_of_attributes_is_read(make_model, tmp_path):
+    """As onnx saves it with `convert_attribute`."""
+    w = np.arange(3, dtype=np.float32)
+    constant = ("Constant", [], ["w"], {"value": onnx.numpy_helper.from_array(w, "w")})
+    model = make_model([constant, ("Add", ["x", "w"], ["y"], {})], ROW, ["y"])
+    path = tmp_path / "net.onnx"
+    options = {"save_as_external_data": True, "size_threshold": 0, "convert_attribute": True, "location": "net.data"}
+    onnx.save(model, path, **options)
+    compile_onnx(OnnxOptions(model=path, output=tmp_path, quant="float32"))
+    module = Module.load(tmp_path / "net.hmm")
+    module.set_input("x", w.reshape(1, 3))
+    module.run(sync=True)
+    np.testing.assert_array_equal(module.get_output("y").numpy(), [2 * w])
+    (tmp_path / "net.data").unlink()
+    with pytest.raises(
+        TcimError, match=r"tensor 'w' of the node that makes 'w' is in the file 'net.data', which is not"
+    ):
+        check_onnx(OnnxOptions(model=path))
+
+
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
