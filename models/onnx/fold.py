@@ -63,6 +63,10 @@ def fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> list[NDArray[An
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
+    if node.op in ("QuantizeLinear", "DequantizeLinear") and len(operands) > 2:  # the evaluator repeats what is short
+        scale, zero = operands[1:3]
+        if scale is not None and zero is not None and scale.size != zero.size:
+            raise node.unsupported(f"scales and zero points are {scale.size} and {zero.size}; expected as many of both")
     names = [f"x{i}" if operand is not None else "" for i, operand in enumerate(operands)]
     proto = helper.make_node(node.op, names, [name or "" for name in node.outputs])
     for name, value in node.attributes.items():

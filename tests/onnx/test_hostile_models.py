@@ -135,6 +135,11 @@ REFUSED = {
         [("SplitToSequence", ["s"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})], ROW, ints(1, 2),
         "node 'n1' (Add): operand 1 is a sequence of tensors"
     ),
+    "fewer zero points than scales": (
+        [("DequantizeLinear", ["c", "s", "z"], ["d"], {"axis": 0}), ("Add", ["x", "d"], ["y"], {})], ROW,
+        {"c": np.uint8([1, 2, 3]), "s": np.float32([1, 2, 3]), "z": np.uint8([1])},
+        "node 'n0' (DequantizeLinear): scales and zero points are 3 and 1",
+    ),
     "an operand of text": ([("Add", ["x", "s"], ["y"], {})], ROW, {"s": np.array(["a"], object)}, "node 'n0' (Add)"),
 }  # fmt: skip
 
