@@ -17,7 +17,18 @@ from tcim_lite.marks.reader import marked_names
 
 ROOT = Path(__file__).parent.parent
 # Of tcim_lite.
-PAGES = ("runtime", "dev_ctrl", "layers", "clock", "faults", "llm", "llm.engine", "llm.images", "llm.sounds")
+PAGES = (
+    "runtime",
+    "dev_ctrl",
+    "layers",
+    "clock",
+    "faults",
+    "llm",
+    "llm.encoders",
+    "llm.engine",
+    "llm.images",
+    "llm.sounds",
+)
 NOTE = "<!-- Made by docs/make_api.py from the docstrings: change those, then run `make docs`. -->"
 
 _STARS = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}

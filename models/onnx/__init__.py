@@ -2,12 +2,14 @@
 
 from .compile import QUANTS, OnnxCheck, OnnxOptions, OnnxResult, check_onnx, compile_onnx, is_onnx, onnx_bytes
 from .cut import Cut
+from .encoder_files import POOLINGS, for_lengths
 from .errors import UnsupportedNodeError
 from .resizer import FORMATS, MATRICES, ImageInput
 
 __all__ = [
     "FORMATS",
     "MATRICES",
+    "POOLINGS",
     "QUANTS",
     "Cut",
     "ImageInput",
@@ -17,6 +19,7 @@ __all__ = [
     "UnsupportedNodeError",
     "check_onnx",
     "compile_onnx",
+    "for_lengths",
     "is_onnx",
     "onnx_bytes",
 ]

@@ -18,6 +18,7 @@ from ..common.package import checkpoint_of, staged_package
 from ..common.profiles import Profile, profile_for
 from .cut import Cut, cut_of
 from .deciding import Deciding, deciding_inputs
+from .encoder_files import POOLINGS, encoder_folder, write_encoder_files
 from .errors import UnsupportedNodeError
 from .fuse import fuse
 from .hmonnx import is_hmonnx
@@ -49,6 +50,9 @@ class OnnxOptions:
         ends: Values that are the outputs instead of the file's; none: the file's are.
         begins: Values that are the first inputs; what they are made of is left out.
         constants: Numbers of inputs that are constants instead, by name; one number fills an input.
+        tokenizer: Folder of the checkpoint of an encoder of texts, whose tokenizer and configs the package gets; None:
+            the folder of `model`, or the one above it, if that has them.
+        pooling: How an encoder makes a vector of hidden states, one of `POOLINGS`; None: as the checkpoint says.
         rest: ONNX file to write with what is left to the host behind `ends`; without `ends`, those of `cut_of`.
     """
 
@@ -63,6 +67,8 @@ class OnnxOptions:
     begins: tuple[str, ...] = ()
     constants: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     rest: Path | None = None
+    tokenizer: Path | None = None
+    pooling: str | None = None
 
     def __post_init__(self) -> None:
         """Raises CompileError for a value that cannot be."""
@@ -70,6 +76,8 @@ class OnnxOptions:
             raise CompileError(f"--quant {self.quant} is not for ONNX models; choose from {', '.join(QUANTS)}")
         if self.batch is not None and self.batch < 1:
             raise CompileError(f"--batch {self.batch}: expected 1 or more")
+        if self.pooling is not None and self.pooling not in POOLINGS:
+            raise CompileError(f"--pooling {self.pooling}: choose from {', '.join(POOLINGS)}")
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,7 @@ class OnnxResult:
         saturated: Weights beyond fp16 that were clamped.
         clamped_codes: Of HMONNX, 8-bit codes of -128, which became -127.
         experimental: The model is HMONNX.
+        checkpoint: Where the tokenizer and the configs of an encoder were copied from.
     """
 
     path: Path
@@ -89,6 +98,7 @@ class OnnxResult:
     saturated: int
     clamped_codes: int = 0
     experimental: bool = False
+    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -141,17 +151,20 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     except UnsupportedNodeError as error:
         cut, deciding = cut_of(_network(options)), deciding_inputs(partial(_network, options))
         raise UnsupportedNodeError("; ".join(str(part) for part in (error, deciding, cut) if part)) from error
+    checkpoint = encoder_folder(options, [port.name for port in network.inputs])
     with staged_package(output, re.compile(re.escape(f"{name}.hmm")), of_a_network=True) as staging:
         try:
             write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network, options.images))
         except ValueError as error:
             raise CompileError(f"{options.model.name}: {error}") from error
+        if checkpoint is not None:
+            write_encoder_files(options, checkpoint, staging, f"{name}.hmm")
         rest = None if options.rest is None else _rest(options, [graph.values[i] for i in graph.outputs])
     if options.rest is not None and rest is not None:
         _save(rest, options.rest)  # which may be in the folder of the package
     ops = Counter(op.kind for op in graph.ops)
     path = output / f"{name}.hmm"
-    return OnnxResult(path, ops, emit.saturated, emit.clamped_codes, is_hmonnx(network))
+    return OnnxResult(path, ops, emit.saturated, emit.clamped_codes, is_hmonnx(network), checkpoint)
 
 
 def _ends(options: OnnxOptions) -> tuple[str, ...]:

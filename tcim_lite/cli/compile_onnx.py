@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..models.common.errors import CompileError
-from ..models.onnx import ImageInput, OnnxOptions, check_onnx, compile_onnx
+from ..models.onnx import ImageInput, OnnxOptions, check_onnx, compile_onnx, for_lengths
 from .compile_options import given
 from .hmatc_config import is_config, read_config
 
@@ -25,10 +25,18 @@ def run_onnx(args: argparse.Namespace) -> int:
         raise CompileError(f"{option} is for language models; {args.checkpoint} is a network")
     refuse_without_images(args)
     options = _options(args)
+    lengths = _lengths(args)
+    every = list(for_lengths(options, lengths)) if lengths else [options]
     if args.check:
-        return _check(options)
+        return _check(every[0])
     if options.output is None:
         raise CompileError("-o OUT is missing: the package folder to write")
+    for each in every:
+        _compile(each, quiet=args.quiet)
+    return 0
+
+
+def _compile(options: OnnxOptions, *, quiet: bool) -> None:
     start = time.monotonic()
     result = compile_onnx(options)
     if result.saturated:
@@ -40,11 +48,22 @@ def run_onnx(args: argparse.Namespace) -> int:
         print(f"warning: {_EXPERIMENTAL}", file=sys.stderr)
     if result.clamped_codes:
         print(f"warning: {result.clamped_codes} weight codes of -128 became -127", file=sys.stderr)
-    if not args.quiet:
+    if not quiet:
         ops = ", ".join(f"{count} {op}" for op, count in result.ops.most_common())
         print(f"{options.output}: 1 file in {time.monotonic() - start:.1f} s")
         print(f"  {result.path.stat().st_size / 1e6:10.2f} MB  {result.path.name}: {ops}")
-    return 0
+        if result.checkpoint is not None:
+            print(f"  tokenizer and configs of {result.checkpoint}")
+
+
+def _lengths(args: argparse.Namespace) -> list[int]:
+    """Those of --lengths; none without the option."""
+    if not hasattr(args, "lengths"):
+        return []
+    try:
+        return [int(part) for part in args.lengths.split(",")]
+    except ValueError:
+        raise CompileError(f"--lengths {args.lengths}: expected numbers such as 32,128,512") from None
 
 
 def _options(args: argparse.Namespace) -> OnnxOptions:
@@ -52,7 +71,8 @@ def _options(args: argparse.Namespace) -> OnnxOptions:
     values: dict[str, Any] = {"model": args.checkpoint, "batch": getattr(args, "batch", 1)}
     if is_config(args.checkpoint):
         values |= read_config(args.checkpoint, getattr(args, "batch", None))
-    values |= {key: getattr(args, key) for key in ("output", "name", "quant", "rest") if hasattr(args, key)}
+    named = ("output", "name", "quant", "rest", "tokenizer", "pooling")
+    values |= {key: getattr(args, key) for key in named if hasattr(args, key)}
     if hasattr(args, "shape"):
         values["shapes"] = {**values.get("shapes", {}), **_shapes(args.shape)}
     if hasattr(args, "image"):

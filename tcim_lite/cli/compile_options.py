@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ..models.common.profiles import ACTIVATIONS, QUANTS
 from ..models.compiler import CompileOptions
+from ..models.onnx.encoder_files import POOLINGS
 
 # What the compiler takes where an option is not given; nothing to show where that depends on the model.
 _DEFAULTS = {field.name: field.default for field in fields(CompileOptions) if field.default not in (MISSING, None)}
@@ -242,6 +243,24 @@ _OF_NETWORKS = Section(
             type=Path,
             help="write what is left to the host as an ONNX file; without --end-at, what is not supported and what "
             "follows from it",
+        ),
+        _option(
+            "--lengths",
+            metavar="L,..",
+            help="numbers of tokens of an encoder of texts, such as 32,128,512: a graph NAME_L.hmm for each, of which "
+            "`serve` runs each text in the shortest that holds it",
+        ),
+        _option(
+            "--tokenizer",
+            metavar="FOLDER",
+            type=Path,
+            help="the checkpoint of an encoder, whose tokenizer and configs `serve` needs (default: the folder of the "
+            "model, or the one above, if it has them)",
+        ),
+        _option(
+            "--pooling",
+            choices=POOLINGS,
+            help="how an encoder makes a vector of hidden states, if its checkpoint has no 1_Pooling/config.json",
         ),
         _flag("--check", help="count the ops and name those that are not supported; write nothing"),
         _option(

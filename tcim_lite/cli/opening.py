@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 from .adapters import adapter_to_compile
 
 if TYPE_CHECKING:
+    from ..llm.encoders import EncoderPackage
     from ..llm.engine.speculate import Speculate
     from ..llm.package import Package
 
-_COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch", "draft", "hidden_states")
+COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch", "draft", "hidden_states")
 
 # Graphs that a checkpoint gets for each way of guessing, unless other options say otherwise.
 _VERIFY: dict[str, Any] = {"mtp": True, "verify_length": 5}
@@ -108,7 +109,9 @@ def open_package(args: argparse.Namespace, **defaults: Any) -> Package:
     """
     from ..llm.package import Package
 
-    path, given = Path(args.model), {name: getattr(args, name, None) for name in _COMPILE_OPTIONS}
+    if (encoder := encoder_of(args)) is not None:
+        raise ValueError(f"{encoder.folder} is an encoder, which writes no text; `tcim-lite serve` it")
+    path, given = Path(args.model), {name: getattr(args, name, None) for name in COMPILE_OPTIONS}
     given = {name: value for name, value in given.items() if value is not None}
     if path.is_dir() and (any(path.glob("*_prefill*.hmm*")) or not (path / "config.json").is_file()):
         package = Package.open(path, args.name)
@@ -123,6 +126,19 @@ def open_package(args: argparse.Namespace, **defaults: Any) -> Package:
         _check_devices(args, package)
         return package
     return Package.open(_compiled(args, path, defaults, given), args.name)
+
+
+def encoder_of(args: argparse.Namespace) -> EncoderPackage | None:
+    """The package of the command line if it is an encoder that was compiled from ONNX.
+
+    Raises:
+        FileNotFoundError, ValueError: As `EncoderPackage.open`.
+        HmmFormatError: A graph in the folder is damaged.
+    """
+    from ..llm.encoders import EncoderPackage
+
+    folder = Path(args.model)
+    return EncoderPackage.open(folder, args.name) if folder.is_dir() and EncoderPackage.is_in(folder) else None
 
 
 def _check_devices(args: argparse.Namespace, package: Package) -> None:

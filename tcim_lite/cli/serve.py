@@ -8,7 +8,17 @@ import os
 from pathlib import Path
 
 from .adapters import adapters_of, add_adapter_argument
-from .opening import add_model_arguments, explained, open_package, shares_of, speculate_of, start_log, take_model
+from .opening import (
+    COMPILE_OPTIONS,
+    add_model_arguments,
+    encoder_of,
+    explained,
+    open_package,
+    shares_of,
+    speculate_of,
+    start_log,
+    take_model,
+)
 
 HELP = "serve a package over HTTP, as OpenAI's API"
 DESCRIPTION = (
@@ -69,14 +79,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    from ..llm.package import Package
     from ..serve.options import ServeOptions
     from ..serve.run import listen, run
     from ..serve.service import Service
 
     take_model(args)
     start_log(args)
+    encoder = encoder_of(args)
     # With argmax, greedy answers need no logits.
-    package = open_package(args, batch=4, argmax=args.hidden_states is None, vision="")
+    package = encoder or open_package(args, batch=4, argmax=args.hidden_states is None, vision="")
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
     options = ServeOptions(
         model=package.name if args.served_model_name is None else args.served_model_name,
@@ -89,18 +101,22 @@ def _serve(args: argparse.Namespace) -> int:
     )
     prefix_cache_bytes = _bytes("--prefix-cache-mb", args.prefix_cache_mb)
     with listen(args.host, args.port) as listener:
-        service = Service.open(
-            package,
-            options,
-            chat_template=args.chat_template,
-            devices=shares_of(args),
-            pipeline=args.pipeline,
-            adapters=adapters_of(args, package),
-            speculate=speculate_of(args),
-            max_waiting=args.max_queue,
-            chunks_per_step=args.prefill_per_decode,
-            prefix_cache_bytes=prefix_cache_bytes,
-        )
+        if isinstance(package, Package):
+            service = Service.open(
+                package,
+                options,
+                chat_template=args.chat_template,
+                devices=shares_of(args),
+                pipeline=args.pipeline,
+                adapters=adapters_of(args, package),
+                speculate=speculate_of(args),
+                max_waiting=args.max_queue,
+                chunks_per_step=args.prefill_per_decode,
+                prefix_cache_bytes=prefix_cache_bytes,
+            )
+        else:
+            _refuse_text_options(args)
+            service = Service.open_encoder(package, options, devices=shares_of(args), max_waiting=args.max_queue)
         host, port = listener.getsockname()[:2]
         slots = len(service.engines.snapshot())
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -110,6 +126,20 @@ def _serve(args: argparse.Namespace) -> int:
 
         run(service, listener, ready)
     return 0
+
+
+def _refuse_text_options(args: argparse.Namespace) -> None:
+    """Refuses options that change how a text is written, or a checkpoint compiled.
+
+    Raises:
+        ValueError: One is given.
+    """
+    for name in (*COMPILE_OPTIONS, "lora", "speculate", "pipeline", "chat_template", "prefix_cache_mb"):
+        if getattr(args, name, None):
+            raise ValueError(
+                f"--{name.replace('_', '-')}: {args.model} is an encoder compiled from ONNX, for which the option "
+                "changes nothing; leave it out"
+            )
 
 
 def _bytes(option: str, megabytes: float) -> int:

@@ -33,6 +33,7 @@ async def chat_completions(service: Service, http: Request) -> Response:
     """POST /v1/chat/completions."""
     request = with_allowed_tools(read(ChatRequest, await read_body(http, service.options.max_body_bytes)))
     adapter = adapter_of(service, request.model)
+    service.check_writes()
     n = choices(request, 1, service.options.max_choices)
     params = replace(chat_params(request, service.defaults), adapter=adapter)
     text, prompt = await _chat_prompt(service, request, params)
@@ -49,6 +50,7 @@ async def responses(service: Service, http: Request) -> Response:
     """POST /v1/responses."""
     asked = read(ResponsesRequest, await read_body(http, service.options.max_body_bytes))
     adapter = adapter_of(service, asked.model)
+    service.check_writes()
     with named_as_asked():
         request = with_allowed_tools(chat_request(asked))
         params = replace(chat_params(request, service.defaults), adapter=adapter)
@@ -67,6 +69,7 @@ async def completions(service: Service, http: Request) -> Response:
     """POST /v1/completions."""
     request = read(CompletionRequest, await read_body(http, service.options.max_body_bytes))
     adapter = adapter_of(service, request.model)
+    service.check_writes()
     n = choices(request, prompt_count(request.prompt), service.options.max_choices)  # before what may be many are read
     params = replace(completion_params(request, service.defaults), adapter=adapter)
     most = service.engines.slots.context_length

@@ -17,16 +17,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import answer_routes, embeddings, information, openapi, ranking, transcriptions
+from . import (
+    answer_routes,
+    classifying,
+    embeddings,
+    information,
+    openapi,
+    ranking,
+    transcriptions,
+)
 from .errors import ApiError
 from .guard import Guard, error_response
 from .options import ServeOptions
 from .protocol import (
     ChatRequest,
+    ClassifyRequest,
     CompletionRequest,
     DetokenizeRequest,
     EmbeddingRequest,
     EmbedRequest,
+    PredictRequest,
     RerankRequest,
     ScoreRequest,
     TemplateRequest,
@@ -63,6 +73,8 @@ ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("POST", "/embed", embeddings.embed, EmbedRequest),
     ("POST", "/v1/rerank", ranking.rerank, RerankRequest),
     ("POST", "/v1/score", ranking.score, ScoreRequest),
+    ("POST", "/predict", classifying.predict, PredictRequest),
+    ("POST", "/classify", classifying.classify, ClassifyRequest),
     ("POST", "/v1/audio/transcriptions", transcriptions.transcriptions, TranscriptionRequest),
     ("POST", "/v1/audio/translations", transcriptions.translations, TranscriptionRequest),
 )

@@ -1,12 +1,14 @@
-"""/v1/embeddings and /embed: the hidden states of the last token of each text, as unit vectors.
+"""/v1/embeddings and /embed: a unit vector of each text.
 
-Only packages of `compile --hidden-states` have them; as with vLLM and llama.cpp, nothing else is done to them.
+Encoders make vectors (`tcim_lite.llm.encoders`). Of a language model that was compiled with --hidden-states it is the
+hidden states of the last token; as with vLLM and llama.cpp, nothing else is done to them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from ..llm.engine import Event, SamplingParams
 from .answer_routes import adapter_of
 from .answers import Answers
 from .completion import completion_prompts, prompt_count
+from .encoder_prompts import Cut
 from .errors import ApiError
 from .guard import read_body
 from .protocol import EmbeddingRequest, EmbedRequest
@@ -34,7 +37,7 @@ async def embeddings(service: Service, http: Request) -> Response:
     """POST /v1/embeddings."""
     request = read(EmbeddingRequest, await read_body(http, service.options.max_body_bytes))
     adapter = adapter_of(service, request.model)
-    size = _size(service, http, request.dimensions)
+    size = vector_size(service, http, request.dimensions)
     if (count := prompt_count(request.input)) > MOST_TEXTS:
         raise ApiError(400, f"input: {count} texts; expected at most {MOST_TEXTS}", param="input")
     most = service.engines.slots.context_length
@@ -60,38 +63,68 @@ async def embeddings(service: Service, http: Request) -> Response:
 async def embed(service: Service, http: Request) -> Response:
     """POST /embed, of Text Embeddings Inference: a list of vectors."""
     request = read(EmbedRequest, await read_body(http, service.options.max_body_bytes))
-    adapter, size = adapter_of(service, request.model), _size(service, http, request.dimensions)
+    adapter, size = adapter_of(service, request.model), vector_size(service, http, request.dimensions)
     texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
     if not 1 <= len(texts) <= MOST_TEXTS:
         raise ApiError(400, f"inputs: {len(texts)} texts; expected 1 to {MOST_TEXTS}", param="inputs")
-    vocabulary, most = service.vocabulary, service.engines.slots.context_length
-    keeps_end = request.truncation_direction in ("Left", "left")
-
-    def encode(text: str) -> list[int]:
-        return vocabulary.encode(text, special=True)
-
-    def prompts_of() -> list[list[int]]:
-        if request.truncate:
-            return [shortened(vocabulary, text, encode, most, keeps_end=keeps_end) for text in texts]
-        return completion_prompts(list(texts), vocabulary, most, field="inputs")
-
-    vectors = await vectors_of(service, http, await service.in_thread(prompts_of), adapter, "inputs")
+    if request.prompt_name is not None:
+        before = _prompt_named(service, request.prompt_name)
+        texts = [before + text for text in texts]
+    cut = Cut.of(request.truncate, request.truncation_direction)
+    prompts = await service.in_thread(lambda: text_prompts(service, texts, cut, "inputs"))
+    vectors = await vectors_of(service, http, prompts, adapter, "inputs")
     made = [vector[:size] if request.normalize is False else unit(vector[:size]) for vector in vectors]
     return JsonResponse([_shown(vector, in_base64=False) for vector in made])
 
 
-def _size(service: Service, http: Request, dimensions: int | None) -> int:
+def text_prompts(service: Service, texts: Sequence[str], cut: Cut, field: str) -> list[list[int]]:
+    """The tokens of each text; raises as `completion_prompts` for one that is too long and not to be cut."""
+    vocabulary, most = service.vocabulary, service.engines.slots.context_length
+
+    def encode(text: str) -> list[int]:
+        return vocabulary.encode(text, special=True)
+
+    if cut.truncate:
+        return [shortened(vocabulary, text, encode, most, keeps_end=cut.keeps_end) for text in texts]
+    return completion_prompts(list(texts), vocabulary, most, field=field)
+
+
+def _prompt_named(service: Service, name: str) -> str:
+    """The text that sentence-transformers puts before a text for a prompt of that name.
+
+    Raises:
+        ApiError: 400: There is none.
+    """
+    prompts = {} if service.encoder is None else service.encoder.facts.prompts
+    if name not in prompts:
+        known = ", ".join(prompts) or "none"
+        raise ApiError(400, f"prompt_name={name!r:.80}: the model's prompts are {known}", param="prompt_name")
+    if service.encoder is not None and not service.encoder.facts.pools_prompt:
+        raise ApiError(
+            400, f"prompt_name={name!r:.80}: the model leaves prompts out of its pooling, which is not done here"
+        )
+    return prompts[name]
+
+
+def vector_size(service: Service, http: Request, dimensions: int | None) -> int:
     """How long vectors are.
 
     Raises:
         ApiError: 404: The package makes none. 400: They are not as long.
     """
     most = service.engines.slots.hidden_size
+    if service.encoder is not None and not most:
+        raise ApiError(
+            404,
+            f"{http.url.path}: {service.options.model} gives scores, no embeddings; use /rerank, /v1/score, /predict "
+            "or /classify",
+            code="unsupported_route",
+        )
     if not most:
         raise ApiError(
             404,
             f"{http.url.path}: the graphs of this package give logits, no embeddings; serve an embedding model that "
-            "was compiled with --hidden-states",
+            "was compiled with --hidden-states, or from ONNX",
             code="unsupported_route",
         )
     size = most if dimensions is None else dimensions
@@ -101,15 +134,15 @@ def _size(service: Service, http: Request, dimensions: int | None) -> int:
 
 
 async def vectors_of(
-    service: Service, http: Request, prompts: list[list[int]], adapter: str | None, field: str = "input"
+    service: Service, http: Request, prompts: Sequence[Sequence[int]], adapter: str | None, field: str = "input"
 ) -> list[np.ndarray]:
-    """The hidden states of each prompt's last token; raises as `first_events`."""
+    """What the package gives for each prompt: a vector, or scores; raises as `first_events`."""
     events = await first_events(service, http, prompts, SamplingParams(max_tokens=0, adapter=adapter), field)
     return [event.hidden for event in events if event.hidden is not None]
 
 
 async def first_events(
-    service: Service, http: Request, prompts: list[list[int]], params: SamplingParams, field: str
+    service: Service, http: Request, prompts: Sequence[Sequence[int]], params: SamplingParams, field: str
 ) -> list[Event]:
     """What the engine first says of each prompt, however many there are.
 

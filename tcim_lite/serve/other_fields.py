@@ -8,9 +8,9 @@ import msgspec
 
 from .protocol import (
     ChatRequest,
+    ClassifyRequest,
     CompletionRequest,
     EmbeddingRequest,
-    EmbedRequest,
     RerankRequest,
     Sampling,
     ScoreRequest,
@@ -153,7 +153,7 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
     },
     CompletionRequest: {"add_special_tokens": (True,)},
     EmbeddingRequest: {**_POOLED, "add_special_tokens": (True,), "embd_normalize": (2,)},
-    EmbedRequest: {"prompt_name": ()},
+    ClassifyRequest: {**_POOLED, "activation": (True,), "add_special_tokens": (True,)},
     RerankRequest: _RANKED,
     ScoreRequest: _RANKED,
     ResponsesRequest: {

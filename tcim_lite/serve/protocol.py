@@ -85,14 +85,32 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
 
 
 class EmbedRequest(msgspec.Struct, kw_only=True):
-    """Body of /embed, of Text Embeddings Inference; `prompt_name` is refused unless it is null."""
+    """Body of /embed, of Text Embeddings Inference."""
 
     inputs: str | list[str]
     model: str | None = None
     normalize: bool | None = None
+    prompt_name: str | None = None
     dimensions: int | None = None
     truncate: bool | None = None
     truncation_direction: Literal["Left", "Right", "left", "right"] | None = None
+
+
+class PredictRequest(msgspec.Struct, kw_only=True):
+    """Body of /predict, of Text Embeddings Inference: a text, a pair of texts, or a list of lists of one or two."""
+
+    inputs: str | list[str | list[str]]
+    model: str | None = None
+    raw_scores: bool | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["Left", "Right", "left", "right"] | None = None
+
+
+class ClassifyRequest(msgspec.Struct, kw_only=True):
+    """Body of /classify, of vLLM."""
+
+    input: Prompts
+    model: str | None = None
 
 
 class RankedText(msgspec.Struct, kw_only=True):

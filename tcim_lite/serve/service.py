@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..llm.encoders import Encoder, EncoderEngine, EncoderPackage
 from ..llm.engine import Driver, Engine, Replicas
 from ..llm.generation_defaults import GenerationDefaults
 from ..llm.images import ImagePrompts
 from ..llm.package import Package
 from ..llm.sounds import SoundPrompts
 from .chat_template import ChatTemplate
+from .errors import ApiError
 from .media_parts import open_images, open_sounds
 from .metrics import Metrics
 from .options import ServeOptions
@@ -31,6 +33,7 @@ class Service:
         defaults: What the checkpoint says about sampling.
         images: What sees images, or why nothing does.
         sounds: What hears sounds, or why nothing does.
+        encoder: Of the first engine, if the package is an encoder, which writes no text.
 
     Attributes:
         executor: threads for what takes long: tokenizing, templates, grammars.
@@ -46,7 +49,9 @@ class Service:
         options: ServeOptions,
         images: ImagePrompts | str = "images are not read here",
         sounds: SoundPrompts | str = "sounds are not read here",
+        encoder: Encoder | None = None,
     ):
+        self.encoder = encoder
         self.images, self.sounds = images, sounds
         self.engines, self.vocabulary, self.template = engines, vocabulary, template
         self.defaults, self.options = defaults, options
@@ -81,6 +86,46 @@ class Service:
         opened = [Engine.open(package, tokenizer=vocabulary, devices=ids, **engine_options) for ids in devices]
         engines = Replicas([Driver(engine) for engine in opened])
         return cls(engines, vocabulary, template, package.generation_defaults, options, images, sounds)
+
+    @classmethod
+    def open_encoder(
+        cls,
+        package: EncoderPackage,
+        options: ServeOptions,
+        *,
+        devices: Sequence[Sequence[int]] = ((0,),),
+        max_waiting: int = 256,
+    ) -> Service:
+        """Loads an encoder, once for each entry of `devices`, which has one.
+
+        Raises:
+            FileNotFoundError, ValueError, ImportError: As `Vocabulary` and `Encoder`.
+            TcimError: As `Encoder`.
+        """
+        vocabulary = Vocabulary(package.tokenizer_folder)
+        vocabulary.longer = "--lengths"
+        if wide := next((ids for ids in devices if len(ids) > 1), None):
+            raise ValueError(
+                f"--devices {','.join(map(str, wide))}: an encoder runs on one device; add --replicas {len(wide)} for "
+                "one on each"
+            )
+        encoders = [Encoder(package, ids[0]) for ids in devices]
+        size = vocabulary.backend_tokenizer.get_vocab_size()
+        made = [Driver(EncoderEngine(encoder, size, max_waiting=max_waiting)) for encoder in encoders]
+        defaults = GenerationDefaults.read(package.tokenizer_folder)
+        return cls(Replicas(made), vocabulary, None, defaults, options, encoder=encoders[0])
+
+    def check_writes(self) -> None:
+        """Refuses a question for a text if the package writes none.
+
+        Raises:
+            ApiError: 404.
+        """
+        if self.encoder is not None:
+            use = "/rerank, /v1/score, /predict or /classify" if self.encoder.ranks else "/v1/embeddings or /v1/rerank"
+            raise ApiError(
+                404, f"{self.options.model} is an encoder, which writes no text; use {use}", code="unsupported_route"
+            )
 
     async def in_thread(self, work: Callable[[], _T]) -> _T:
         """What `work()` returns, computed in a thread of the executor."""

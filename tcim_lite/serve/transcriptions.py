@@ -42,6 +42,7 @@ async def translations(service: Service, http: Request) -> Response:
 async def _written(service: Service, http: Request, task: Task) -> Response:
     request = read_fields(TranscriptionRequest, await read_form(http, service.options))
     adapter = adapter_of(service, request.model)
+    service.check_writes()
     sounds, form = service.sounds, request.response_format or "json"
     if isinstance(sounds, str):
         raise ApiError(400, f"{http.url.path}: {sounds}", code="unsupported_audio")

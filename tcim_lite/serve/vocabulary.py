@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from pathlib import Path
+from typing import Any, Literal
 
+from ..llm.encoders import EncoderPrompt
 from ..llm.json_object import read_object
 from .errors import ApiError
 
@@ -25,6 +28,7 @@ class Vocabulary:
         special: names and texts of the special tokens in tokenizer_config.json, such as "eos_token".
         config: tokenizer_config.json.
         eos_token_id: None where the configuration names no end token.
+        longer: option of the compiler for longer prompts.
 
     Raises:
         ImportError: tokenizers is missing.
@@ -58,7 +62,9 @@ class Vocabulary:
             and isinstance(text := value.get("content") if isinstance(value, dict) else value, str)
         }
         eos = self.special.get("eos_token")
+        self.longer = "--context-length"
         self.eos_token_id: int | None = None if eos is None else self.backend_tokenizer.token_to_id(eos)
+        self._cutting = threading.Lock()
         added = self.backend_tokenizer.get_added_tokens_decoder()
         self._added = {token.content for token in added.values()}
         self._special = {number for number, token in added.items() if token.special}
@@ -82,11 +88,28 @@ class Vocabulary:
                 raise ApiError(
                     400,
                     f"the prompt has more than {count - _AT_A_CUT} tokens, the context holds {most}; shorten it or "
-                    "compile with a larger --context-length",
+                    f"compile with a larger {self.longer}",
                     code="context_length_exceeded",
                 )
             length *= 2
         return self.encode(text, special=special)
+
+    def encode_pair(
+        self, left: str, right: str, most: int, side: Literal["left", "right"] | None
+    ) -> tuple[EncoderPrompt, int]:
+        """Two texts as the tokenizer puts them together, and how many tokens they have if nothing is cut off.
+
+        Args:
+            most: Tokens, if one side of the texts is to be cut off, the longer text first.
+            side: Which side; None cuts nothing.
+        """
+        found = self.backend_tokenizer.encode(left, right)
+        whole = len(found.ids)
+        if whole > most and side is not None:
+            with self._cutting:
+                self._cutter.enable_truncation(most, strategy="longest_first", direction=side)
+                found = self._cutter.encode(left, right)
+        return EncoderPrompt(found.ids, found.type_ids), whole
 
     def decode(self, tokens: list[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids."""
@@ -114,6 +137,11 @@ class Vocabulary:
         if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
             return bytes([int(text[3:5], 16)])
         return str(text).replace("\N{LOWER ONE EIGHTH BLOCK}", " ").encode()
+
+    @functools.cached_property
+    def _cutter(self) -> Any:
+        """A copy, because cutting is a state of a tokenizer."""
+        return type(self.backend_tokenizer).from_str(self.backend_tokenizer.to_str())
 
     @functools.cached_property
     def _is_byte_level(self) -> bool:

@@ -195,7 +195,7 @@ def test_what_cannot_be_ranked(ranker, path, body, status, message):
 def test_models_that_rank_nothing_say_which_do(server, embedder):
     done = server.post("/v1/rerank", json={"query": "a", "documents": ["b"]})
     assert done.status_code == 404
-    assert "qwen3 ranks nothing. Serve Qwen3-Reranker" in done.json()["error"]["message"]
+    assert "qwen3 ranks nothing. Serve a cross encoder such as bge-reranker" in done.json()["error"]["message"]
     done = embedder.post("/v1/score", json={"text_1": "a", "text_2": "b", "instruct": "c"})
     assert done.status_code == 400
     assert "texts are compared as they are" in done.json()["error"]["message"]

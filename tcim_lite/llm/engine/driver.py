@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .engine import Engine
+from .driven import DrivenEngine
 from .request import Event, RequestError
 from .sampling_params import SamplingParams
 
@@ -31,7 +31,7 @@ class Driver:
         engine: For reading: `snapshot()`, `stats` and `waiting` may be a step old.
     """
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: DrivenEngine):
         self.engine = engine
         self._lock = threading.Lock()  # over the three below
         self._callbacks: dict[str, Callable[[Event], None]] = {}  # of requests that are not done

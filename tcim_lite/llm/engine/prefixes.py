@@ -14,6 +14,7 @@ import numpy as np
 
 from ..mixed_prompt import MixedPrompt, keys_of
 from ..prompt import common_prefix
+from .driven import DrivenSlots
 from .slots import Slots
 
 # Fewer rows than this are prefilled again: a copy has a cost for each cache, and all chats begin with the same few
@@ -143,7 +144,7 @@ def choose_seat(
     return Seat(oldest, matches[best], best, adapter=adapter)
 
 
-def matches_of(prompt: Sequence[int], adapter: str | None, slots: Slots) -> list[int]:
+def matches_of(prompt: Sequence[int], adapter: str | None, slots: DrivenSlots) -> list[int]:
     """How many tokens of a prompt each slot holds the rows of, as the adapter makes them; any thread may ask."""
     keys = keys_of(prompt)
     held = [(list(tokens), made) for tokens, made in zip(slots.tokens, slots.adapter_of, strict=True)]

@@ -1,0 +1,170 @@
+"""What the files of a checkpoint say about an encoder. A package has copies of them; nothing else says these things.
+
+`config.json` has labels and the padding token, `1_Pooling/config.json` of sentence-transformers how vectors are made of
+hidden states, `sentence_bert_config.json` how long a text may be, `config_sentence_transformers.json` the prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..json_object import read_object
+from .pooling import MODES
+
+_MOST_BYTES = 16 << 20
+# Modules of sentence-transformers whose work is done here, or changes no direction of a vector.
+_MODULES = {"Transformer", "Pooling", "Normalize"}
+_ACTIVATIONS = ("identity", "sigmoid", "tanh")
+_UNLIMITED = 1 << 30  # `model_max_length` of tokenizers that know no limit is 1e30
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderFacts:
+    """What the files say.
+
+    Attributes:
+        pad_token: id behind the tokens of a text.
+        vocab_size: number of tokens; None if the config does not say.
+        max_tokens: of a text, special tokens included; None without a limit but that of the graphs.
+        pooling: modes, whose vectors are joined; empty if no file says.
+        modules: of sentence-transformers behind the graph that are not computed here.
+        labels: names of scores, by index; empty if the config has none.
+        activation: from the score of a cross encoder to a rank: "identity", "sigmoid" or "tanh".
+        problem_type: of a classifier; "" if the config does not say.
+        prompts: texts to put before texts, by name.
+        pools_prompt: Whether the tokens of such a prompt are pooled, too.
+    """
+
+    pad_token: int
+    vocab_size: int | None
+    max_tokens: int | None
+    pooling: tuple[str, ...]
+    modules: tuple[str, ...]
+    labels: tuple[str, ...]
+    activation: str
+    problem_type: str
+    prompts: Mapping[str, str]
+    pools_prompt: bool
+
+    @classmethod
+    def read(cls, folder: Path) -> EncoderFacts:
+        """The facts in a tokenizer folder.
+
+        Raises:
+            ValueError: A file is damaged or says what is not known here; the message names it.
+        """
+        config = _object(folder / "config.json")
+        pooling, pools_prompt = _pooling(folder)
+        told = _object(folder / "config_sentence_transformers.json")
+        labels = _labels(folder, config)
+        return cls(
+            pad_token=_number(folder / "config.json", config, "pad_token_id") or 0,
+            vocab_size=_number(folder / "config.json", config, "vocab_size"),
+            max_tokens=_max_tokens(folder),
+            pooling=pooling,
+            modules=_modules(folder),
+            labels=labels,
+            activation=_activation(folder, config, len(labels)),
+            problem_type=str(config.get("problem_type") or ""),
+            prompts=_prompts(folder, told),
+            pools_prompt=pools_prompt,
+        )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return read_object(path, _MOST_BYTES)
+
+
+def _number(path: Path, found: Mapping[str, Any], key: str) -> int | None:
+    value = found.get(key)
+    if value is None:
+        return None
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not value >= 0
+        or not float(value).is_integer()
+    ):
+        raise ValueError(f"{path}: {key} is {value!r:.40}; expected a whole number, 0 or more")
+    return int(value)
+
+
+def _max_tokens(folder: Path) -> int | None:
+    limits = (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
+    found = [_number(folder / name, _object(folder / name), key) for name, key in limits]
+    return min((limit for limit in found if limit is not None and 0 < limit < _UNLIMITED), default=None)
+
+
+def _pooling(folder: Path) -> tuple[tuple[str, ...], bool]:
+    """Modes, and whether prompts are pooled."""
+    path = next(iter(sorted(folder.glob("*_Pooling/config.json"))), None)
+    if path is None:
+        return (), True
+    found = _object(path)
+    named = found.get("pooling_mode")
+    if named is None:
+        keys = {f"pooling_mode_{mode}": mode for mode in MODES}
+        keys |= {f"pooling_mode_{mode}_token": mode for mode in ("cls",)}
+        keys |= {f"pooling_mode_{mode}_tokens": mode for mode in ("max", "mean", "weightedmean")}
+        modes = [mode for mode in MODES if any(found.get(key) is True for key in keys if keys[key] == mode)]
+    else:
+        modes = [named] if isinstance(named, str) else list(named) if isinstance(named, list) else [repr(named)]
+    if not modes or not all(mode in MODES for mode in modes):
+        raise ValueError(f"{path}: the pooling is {modes or 'not named'}; known are {', '.join(MODES)}")
+    return tuple(modes), found.get("include_prompt") is not False
+
+
+def _modules(folder: Path) -> tuple[str, ...]:
+    path = folder / "modules.json"
+    if not path.exists():
+        return ()
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path}: expected a regular file of at most {_MOST_BYTES} bytes; copy the package again")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        names = [str(module["type"]).rpartition(".")[2] for module in found]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError(f"{path}: expected a JSON list of objects with a type; copy the package again") from None
+    return tuple(name for name in names if name not in _MODULES)
+
+
+def _labels(folder: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
+    named = config.get("id2label")
+    if named is None:
+        count = _number(folder / "config.json", config, "num_labels") or 0
+        return tuple(f"LABEL_{number}" for number in range(min(count, 1 << 16)))
+    if not isinstance(named, dict) or set(named) != {str(number) for number in range(len(named))}:
+        raise ValueError(f'{folder / "config.json"}: id2label is {named!r:.60}; expected {{"0": NAME, "1": NAME, ...}}')
+    return tuple(str(named[str(number)]) for number in range(len(named)))
+
+
+def _activation(folder: Path, config: Mapping[str, Any], labels: int) -> str:
+    """As sentence-transformers chooses it: what the config names, else a sigmoid of a single score."""
+    own = config.get("sentence_transformers")
+    name = own.get("activation_fn") if isinstance(own, dict) else None
+    name = config.get("sbert_ce_default_activation_function") if name is None else name
+    if name is None:
+        return "sigmoid" if labels == 1 else "identity"
+    found = str(name).rpartition(".")[2].lower()
+    if found not in _ACTIVATIONS:
+        raise ValueError(
+            f"{folder / 'config.json'}: the activation is {name!r:.80}; known are {', '.join(_ACTIVATIONS)}"
+        )
+    return found
+
+
+def _prompts(folder: Path, told: Mapping[str, Any]) -> dict[str, str]:
+    found = told.get("prompts") or {}
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ValueError(f"{folder / 'config_sentence_transformers.json'}: prompts are no texts by name")
+    return found
+
+
+def names_of(texts: Sequence[str]) -> str:
+    """Names for a message."""
+    return ", ".join(re.sub(r"\s+", " ", text)[:40] for text in texts) or "none"
