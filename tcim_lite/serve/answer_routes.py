@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..llm.engine import SamplingParams
+from ..llm.media import Seen
 from .answers import Answers
 from .chat import ChatReply, chat_prompt, params_for
 from .choices import ChoicesWriter
@@ -36,14 +37,14 @@ async def chat_completions(service: Service, http: Request) -> Response:
     service.check_writes()
     n = choices(request, 1, service.options.max_choices)
     params = replace(chat_params(request, service.defaults), adapter=adapter)
-    text, prompt = await _chat_prompt(service, request, params)
+    text, prompt = await chat_prompt_of(service, request, params)
     params = params_for(text, params, service.vocabulary)
 
     def writer(usage: UsageCount) -> Writer:
         reply = ChatReply(request, text, n, service.vocabulary)
         return ChoicesWriter(reply, usage, adapter or service.options.model, request.stream_options)
 
-    return await _answer(service, http, request, [prompt], params, n, writer)
+    return await answer(service, http, request, [prompt], params, n, writer)
 
 
 async def responses(service: Service, http: Request) -> Response:
@@ -54,15 +55,15 @@ async def responses(service: Service, http: Request) -> Response:
     with named_as_asked():
         request = with_allowed_tools(chat_request(asked))
         params = replace(chat_params(request, service.defaults), adapter=adapter)
-        answer = (asked.max_output_tokens or 1) if asked.truncation == "auto" else None
-        text, prompt = await _chat_prompt(service, request, params, answer)
+        left = (asked.max_output_tokens or 1) if asked.truncation == "auto" else None
+        text, prompt = await chat_prompt_of(service, request, params, left)
         params = params_for(text, params, service.vocabulary)
 
         def writer(usage: UsageCount) -> Writer:
             reply = ChatReply(request, text, 1, service.vocabulary)
             return ResponseWriter(asked, reply, params, usage, adapter or service.options.model)
 
-        return await _answer(service, http, request, [prompt], params, 1, writer)
+        return await answer(service, http, request, [prompt], params, 1, writer)
 
 
 async def completions(service: Service, http: Request) -> Response:
@@ -79,7 +80,7 @@ async def completions(service: Service, http: Request) -> Response:
         reply = CompletionReply(request, prompts, n, service.vocabulary)
         return ChoicesWriter(reply, usage, adapter or service.options.model, request.stream_options)
 
-    return await _answer(service, http, request, prompts, params, n, writer)
+    return await answer(service, http, request, prompts, params, n, writer)
 
 
 def adapter_of(service: Service, name: str | None) -> str | None:
@@ -101,10 +102,21 @@ def adapter_of(service: Service, name: str | None) -> str | None:
     )
 
 
-async def _chat_prompt(
+async def chat_prompt_of(
     service: Service, request: ChatRequest, params: SamplingParams, answer: int | None = None
 ) -> tuple[str, Sequence[int]]:
-    """The prompt of a chat, and its tokens; oldest turns are left out for an answer of `answer` tokens."""
+    """The prompt of a chat, and its tokens, with features of images and sounds; arguments as those of `chat_tokens`."""
+    text, tokens, shown, media = await chat_tokens(service, request, params, answer)
+    return text, await service.in_tower_thread(lambda: media.place(tokens, shown)) if shown else tokens
+
+
+async def chat_tokens(
+    service: Service, request: ChatRequest, params: SamplingParams, answer: int | None = None
+) -> tuple[str, list[int], list[tuple[str, Seen]], ChatMedia]:
+    """The prompt of a chat, its tokens, its images and sounds, and what places these in it.
+
+    With `answer`, the oldest turns are left out for an answer of that many tokens.
+    """
     most = service.engines.slots.context_length
     media = ChatMedia(service.images, service.sounds, most)
 
@@ -119,11 +131,10 @@ async def _chat_prompt(
             return prompt_of(request.messages)
         return prompt_within(request.messages, prompt_of, most - answer)
 
-    text, tokens, shown = await service.in_thread(prepare)
-    return text, await service.in_tower_thread(lambda: media.place(tokens, shown)) if shown else tokens
+    return *await service.in_thread(prepare), media
 
 
-async def _answer(
+async def answer(
     service: Service,
     http: Request,
     request: Sampling,
@@ -131,7 +142,9 @@ async def _answer(
     params: SamplingParams,
     n: int,
     make_writer: Callable[[UsageCount], Writer],
+    stream: type[EventStream] = EventStream,
 ) -> Response:
+    """The response to a request, in one piece or as a stream, once the engine has taken its prompts."""
     answers = Answers(service.engines, service.metrics, service.options.timeout_s)
     try:
         await answers.submit(service.executor, prompts, params, n)
@@ -142,5 +155,5 @@ async def _answer(
     # Of prompts that the engine has checked.
     writer = make_writer(UsageCount([len(prompt) for prompt in prompts], n))
     if request.stream:
-        return EventStream(answers, writer, service.options)
+        return stream(answers, writer, service.options)
     return await whole(http.receive, answers, writer)

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from datetime import datetime, timezone
 
 from starlette.requests import ClientDisconnect
 
@@ -117,6 +118,11 @@ def refusal(error: BaseException) -> BaseException:
     if isinstance(error, RuntimeError) and "closed" in str(error):
         return closing()
     return error
+
+
+def utc_now() -> str:
+    """The time as Ollama's and Anthropic's clients read it, such as "2026-01-31T12:00:00.000000Z"."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def now() -> int:

@@ -19,15 +19,25 @@ from starlette.routing import Route
 
 from . import (
     answer_routes,
+    anthropic_routes,
     classifying,
     embeddings,
     information,
+    ollama_routes,
     openapi,
     ranking,
     transcriptions,
 )
+from .anthropic_protocol import CountRequest, MessagesRequest
 from .errors import ApiError
 from .guard import Guard, error_response
+from .ollama_protocol import (
+    OllamaChatRequest,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
+    OllamaGenerateRequest,
+    OllamaShowRequest,
+)
 from .options import ServeOptions
 from .protocol import (
     ChatRequest,
@@ -69,6 +79,16 @@ ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("POST", "/v1/completions", answer_routes.completions, CompletionRequest),
     ("POST", "/v1/chat/completions", answer_routes.chat_completions, ChatRequest),
     ("POST", "/v1/responses", answer_routes.responses, ResponsesRequest),
+    ("POST", "/v1/messages", anthropic_routes.messages, MessagesRequest),
+    ("POST", "/v1/messages/count_tokens", anthropic_routes.count_tokens, CountRequest),
+    ("POST", "/api/chat", ollama_routes.chat, OllamaChatRequest),
+    ("POST", "/api/generate", ollama_routes.generate, OllamaGenerateRequest),
+    ("POST", "/api/embed", ollama_routes.embed, OllamaEmbedRequest),
+    ("POST", "/api/embeddings", ollama_routes.embeddings, OllamaEmbeddingsRequest),
+    ("POST", "/api/show", ollama_routes.show, OllamaShowRequest),
+    ("GET", "/api/tags", ollama_routes.tags, None),
+    ("GET", "/api/ps", ollama_routes.running, None),
+    ("GET", "/api/version", ollama_routes.version, None),
     ("POST", "/v1/embeddings", embeddings.embeddings, EmbeddingRequest),
     ("POST", "/embed", embeddings.embed, EmbedRequest),
     ("POST", "/v1/rerank", ranking.rerank, RerankRequest),
@@ -97,10 +117,9 @@ REFUSED = {
         "close the connection to end an answer",
     ),
     "/v1/audio/speech": "the server writes text only",
-    "/v1/messages": "Anthropic's Messages API is not served yet; use /v1/chat/completions",
     **dict.fromkeys(
-        ("/api/chat", "/api/generate", "/api/tags"),
-        "Ollama's API is not served; have the client use OpenAI's, with a base URL that ends with /v1",
+        ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete"),
+        "the server has the package that it was started with; others are made by `tcim-lite compile`",
     ),
     "/completion": "llama.cpp's own form is not served; use /v1/completions",
     "/embedding": "llama.cpp's own form is not served; use /v1/embeddings",
@@ -163,7 +182,7 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     said = f"{request.method} {request.url.path[:200]}: {error.status} {error.message}"
     _log.info("%s", _CONTROL.sub("?", said))
-    return error_response(error)
+    return error_response(error, request.url.path)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -171,7 +190,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     path = request.url.path
     what = {404: f"there is no such route{_hint(path)}", 405: f"the route takes no {request.method}"}
     message = f"{path[:200]}: {what.get(error.status_code, error.detail)}"
-    return error_response(ApiError(error.status_code, message, headers=dict(error.headers or {})))
+    return error_response(ApiError(error.status_code, message, headers=dict(error.headers or {})), path)
 
 
 _OTHERS = ("/v1/audio/transcriptions", "/v1/audio/translations")
@@ -190,4 +209,5 @@ async def _on_disconnect(request: Request, error: Exception) -> Response:
 
 
 async def _on_failure(request: Request, error: Exception) -> Response:
-    return error_response(ApiError(500, "the server failed; its log says why", code="internal_error"))
+    failed = ApiError(500, "the server failed; its log says why", code="internal_error")
+    return error_response(failed, request.url.path)

@@ -10,6 +10,7 @@ from ..llm.engine import Event
 from .answers import now
 from .errors import ApiError
 from .protocol import StreamOptions
+from .streams import COMMENT
 from .usage import UsageCount
 
 
@@ -28,7 +29,7 @@ class Reply(Protocol):
 class ChoicesWriter:
     """Writes choices; a `Writer`. An event of a stream has one choice that changes."""
 
-    last = b"data: [DONE]\n\n"
+    last, ping = b"data: [DONE]\n\n", COMMENT
 
     def __init__(self, reply: Reply, usage: UsageCount, model: str, wanted: StreamOptions | None):
         self._reply, self._usage = reply, usage

@@ -1,4 +1,7 @@
-"""Errors as OpenAI's clients expect them: an HTTP status and `{"error": {message, type, param, code}}`."""
+"""Errors: an HTTP status, and a body as the clients of each API expect it.
+
+OpenAI's is `{"error": {message, type, param, code}}`; Anthropic's and Ollama's routes have their own.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,37 @@ class ApiError(Exception):
         """OpenAI's error object."""
         kind = _TYPES.get(self.status, "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def anthropic_body(error: ApiError) -> dict[str, Any]:
+    """The error as Anthropic's clients expect it, in a response and in a stream."""
+    kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def ollama_body(error: ApiError) -> dict[str, Any]:
+    """The error as Ollama's clients expect it, in a response and in a stream."""
+    return {"error": error.message}
+
+
+def body_for(path: str, error: ApiError) -> dict[str, Any]:
+    """The error in the form of the API that a path is of."""
+    if path.startswith("/v1/messages"):
+        return anthropic_body(error)
+    return ollama_body(error) if path.startswith("/api/") else error.body()
 
 
 def invalid(error: ValueError | TypeError, param: str | None = None) -> ApiError:

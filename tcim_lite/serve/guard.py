@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import ApiError
+from .errors import ApiError, body_for
 from .options import ServeOptions
 from .streams import JsonResponse
 from .within import within
@@ -40,30 +40,34 @@ class Guard:
         async def numbered(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["x-request-id"] = request_id
+                if scope["path"].startswith("/v1/messages"):
+                    MutableHeaders(scope=message)["request-id"] = request_id  # Anthropic's name
             await send(message)
 
         if not self._keys and not _is_ours(scope, headers.get("host", "")):
             error = ApiError(
                 403, f"the host {headers['host'][:80]!r} is not this machine; ask localhost, or set --api-key"
             )
-            await error_response(error)(scope, receive, numbered)
+            await error_response(error, scope["path"])(scope, receive, numbered)
             return
-        if scope["path"] not in _OPEN and not self._knows(headers.get("authorization", "")):
+        if scope["path"] not in _OPEN and not self._knows(headers):
             error = ApiError(
                 401,
-                "a key is needed: send the header 'Authorization: Bearer KEY'",
+                "a key is needed: send the header 'Authorization: Bearer KEY', or 'x-api-key: KEY'",
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-            await error_response(error)(scope, receive, numbered)
+            await error_response(error, scope["path"])(scope, receive, numbered)
             return
         await self._app(scope, receive, numbered)
 
-    def _knows(self, authorization: str) -> bool:
-        kind, _, key = authorization.partition(" ")
+    def _knows(self, headers: Headers) -> bool:
+        kind, _, key = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer":
+            key = headers.get("x-api-key", "")  # as clients of Anthropic's send it
         sent = key.strip(" ").encode("latin-1")  # the bytes as they came; those of a key are UTF-8
         found = [hmac.compare_digest(sent, known) for known in self._keys]  # all: no hint by time
-        return not self._keys or (kind.lower() == "bearer" and any(found))
+        return not self._keys or any(found)
 
 
 def _is_ours(scope: Scope, host: str) -> bool:
@@ -85,9 +89,9 @@ def _is_loopback(address: str) -> bool:
     return False
 
 
-def error_response(error: ApiError) -> Response:
-    """The error as a response."""
-    return JsonResponse(error.body(), error.status, headers=error.headers)
+def error_response(error: ApiError, path: str) -> Response:
+    """The error as a response, in the form of the API that a path is of."""
+    return JsonResponse(body_for(path, error), error.status, headers=error.headers)
 
 
 async def read_body(request: Request, most: int, expected: str = "application/json") -> bytes:

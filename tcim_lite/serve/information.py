@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, Response
 
 from .. import __version__
 from .answer_routes import adapter_of
-from .answers import now
+from .answers import now, utc_now
 from .chat import prompt_text
 from .errors import ApiError
 from .guard import read_body
@@ -20,7 +20,7 @@ from .reading import read
 from .service import Service
 from .streams import JsonResponse
 
-_STARTED = now()
+_STARTED, _STARTED_UTC = now(), utc_now()
 
 
 async def page(service: Service, http: Request) -> Response:
@@ -53,7 +53,8 @@ async def models(service: Service, http: Request) -> Response:
     name = http.path_params.get("name") or None  # "/v1/models/" is the list
     if name is None:
         entries = [_entry(service, adapter) for adapter in (None, *service.engines.slots.adapters.names)]
-        return JsonResponse({"object": "list", "data": entries})
+        ends = {"has_more": False, "first_id": entries[0]["id"], "last_id": entries[-1]["id"]}  # Anthropic's
+        return JsonResponse({"object": "list", "data": entries, **ends})
     return JsonResponse(_entry(service, adapter_of(service, name)))
 
 
@@ -65,6 +66,9 @@ def _entry(service: Service, adapter: str | None) -> dict[str, Any]:
         "object": "model",
         "created": _STARTED,
         "owned_by": "tcim-lite",
+        "type": "model",  # this and the next two are Anthropic's
+        "display_name": adapter or base,
+        "created_at": _STARTED_UTC,
         "parent": None if adapter is None else base,
         "max_model_len": service.engines.slots.context_length,
         "architecture": {"input_modalities": _inputs(service), "output_modalities": ["text"]},

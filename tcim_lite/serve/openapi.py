@@ -8,31 +8,27 @@ from typing import Any
 import msgspec
 
 from .. import __version__
-from .other_fields import IGNORED, neutral_fields
+from .other_fields import ignored_fields, neutral_fields
 from .protocol import FORMS
 
-_ERROR = {
-    "description": "OpenAI's error object",
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["error"],
-                "properties": {
-                    "error": {
-                        "type": "object",
-                        "required": ["message", "type", "param", "code"],
-                        "properties": {
-                            "message": {"type": "string"},
-                            "type": {"type": "string"},
-                            "param": {"type": ["string", "null"]},
-                            "code": {"type": ["string", "null"]},
-                        },
-                    }
-                },
-            }
-        }
-    },
+_TEXT = {"type": "string"}
+_TEXT_OR_NULL = {"type": ["string", "null"]}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def _error(of: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": f"{of}'s error object", "content": {"application/json": {"schema": schema}}}
+
+
+_OPENAIS = _object(message=_TEXT, type=_TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
+# By the beginning of the path, as `errors.body_for` chooses.
+_ERRORS = {
+    "/v1/messages": _error("Anthropic", _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT))),
+    "/api/": _error("Ollama", _object(error=_TEXT)),
+    "/": _error("OpenAI", _object(error=_OPENAIS)),
 }
 
 
@@ -52,13 +48,14 @@ def document(routes: Iterable[tuple[str, str, Any, type[msgspec.Struct] | None]]
         components[kind.__name__]["additionalProperties"] = False
         allowed = {name: {"enum": list(values)} for name, values in sorted(neutral_fields(kind).items())}
         own = components[kind.__name__]["properties"]
-        own.update({**{name: {} for name in sorted(IGNORED - own.keys())}, **allowed})
+        own.update({**{name: {} for name in sorted(ignored_fields(kind) - own.keys())}, **allowed})
     paths: dict[str, Any] = {}
     for method, path, endpoint, body in routes:
         path = path.replace(":path}", "}")
         summary = (endpoint.__doc__ or "").strip().splitlines()[0]
         about: dict[str, Any] = {"summary": summary, "operationId": f"{endpoint.__name__}{'_one' * ('{' in path)}"}
-        about["responses"] = {"200": {"description": "as asked for"}, "4XX": _ERROR, "5XX": _ERROR}
+        error = next(error for begin, error in _ERRORS.items() if path.startswith(begin))
+        about["responses"] = {"200": {"description": "as asked for"}, "4XX": error, "5XX": error}
         if body is not None:
             schema = schemas[bodies.index(body)]
             media = "multipart/form-data" if body in FORMS else "application/json"

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from .anthropic_protocol import MESSAGES_FIELDS, CountRequest, MessagesRequest
+from .ollama_protocol import OllamaChatRequest, OllamaGenerateRequest
 from .protocol import (
     ChatRequest,
     ClassifyRequest,
@@ -40,6 +42,10 @@ IGNORED = {
     "verbosity",
     "xtc_threshold",
 }
+_IGNORED_BY: dict[type[msgspec.Struct], frozenset[str]] = {
+    CountRequest: MESSAGES_FIELDS,
+    MessagesRequest: MESSAGES_FIELDS,
+}
 # Fields whose effect a client would miss, and what to do.
 _REFUSED = {
     "audio": "the server writes text only",
@@ -71,6 +77,13 @@ _REFUSED_BY: dict[type[msgspec.Struct], dict[str, str]] = {
         "messages": "use prompt, or /v1/chat/completions",
         "max_completion_tokens": "use max_tokens",
         "response_format": "use structured_outputs",
+    },
+    OllamaChatRequest: {"prompt": "use messages, or /api/generate"},
+    OllamaGenerateRequest: {
+        "context": "tokens are not kept; use /api/chat, with all messages",
+        "messages": "use prompt, or /api/chat",
+        "suffix": "nothing is filled in; leave it out",
+        "template": "start the server with --chat-template FILE",
     },
     ResponsesRequest: {
         "background": "an answer is made while its client waits; leave it out, and use stream",
@@ -153,6 +166,17 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
     },
     CompletionRequest: {"add_special_tokens": (True,)},
     EmbeddingRequest: {**_POOLED, "add_special_tokens": (True,), "embd_normalize": (2,)},
+    MessagesRequest: {"container": (), "mcp_servers": ([],)},
+    OllamaChatRequest: {"logprobs": (False,), "shift": (True,), "top_logprobs": (0,), "truncate": (True,)},
+    OllamaGenerateRequest: {
+        "context": ([],),
+        "logprobs": (False,),
+        "shift": (True,),
+        "suffix": ("",),
+        "template": ("",),
+        "top_logprobs": (0,),
+        "truncate": (True,),
+    },
     ClassifyRequest: {**_POOLED, "activation": (True,), "add_special_tokens": (True,)},
     RerankRequest: _RANKED,
     ScoreRequest: _RANKED,
@@ -171,6 +195,11 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
     },
     TranscriptionRequest: {"chunking_strategy": ("auto",)},
 }
+
+
+def ignored_fields(kind: type[msgspec.Struct]) -> frozenset[str] | set[str]:
+    """Fields that a request of that kind may have with any value, which change nothing."""
+    return IGNORED | _IGNORED_BY.get(kind, frozenset())
 
 
 def refused_fields(kind: type[msgspec.Struct]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from .errors import ApiError
-from .other_fields import IGNORED, neutral_fields, refused_fields
+from .other_fields import ignored_fields, neutral_fields, refused_fields
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -96,7 +96,7 @@ def _check_names(kind: type[msgspec.Struct], found: dict[str, Any]) -> None:
     """
     names = {field.encode_name for field in msgspec.structs.fields(kind)}
     refused, neutral = refused_fields(kind), neutral_fields(kind)
-    for name in found.keys() - names - IGNORED:
+    for name in found.keys() - names - ignored_fields(kind):
         if name in neutral:
             if _is_one_of(found[name], neutral[name]):
                 continue

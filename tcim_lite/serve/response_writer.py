@@ -13,6 +13,7 @@ from .chat import ChatReply
 from .errors import ApiError
 from .response_items import CallItem, Item, MessageItem, ReasoningItem
 from .responses_protocol import ResponsesRequest
+from .streams import COMMENT
 from .usage import UsageCount
 
 
@@ -23,7 +24,7 @@ class ResponseWriter:
         reply: Of one choice.
     """
 
-    last = b""
+    last, ping = b"", COMMENT
 
     def __init__(
         self, request: ResponsesRequest, reply: ChatReply, params: SamplingParams, usage: UsageCount, model: str

@@ -12,6 +12,7 @@ from ..llm.encoders import Encoder, EncoderEngine, EncoderPackage
 from ..llm.engine import Driver, Engine, Replicas
 from ..llm.generation_defaults import GenerationDefaults
 from ..llm.images import ImagePrompts
+from ..llm.json_object import read_object
 from ..llm.package import Package
 from ..llm.sounds import SoundPrompts
 from .chat_template import ChatTemplate
@@ -22,6 +23,7 @@ from .options import ServeOptions
 from .vocabulary import Vocabulary
 
 _T = TypeVar("_T")
+_MOST_BYTES = 16 << 20  # of config.json
 
 
 class Service:
@@ -34,8 +36,10 @@ class Service:
         images: What sees images, or why nothing does.
         sounds: What hears sounds, or why nothing does.
         encoder: Of the first engine, if the package is an encoder, which writes no text.
+        folder: Of the package.
 
     Attributes:
+        family: `model_type` of the checkpoint.
         executor: threads for what takes long: tokenizing, templates, grammars.
         is_closing: nothing new is taken.
     """
@@ -50,8 +54,12 @@ class Service:
         images: ImagePrompts | str = "images are not read here",
         sounds: SoundPrompts | str = "sounds are not read here",
         encoder: Encoder | None = None,
+        *,
+        folder: Path,
     ):
-        self.encoder = encoder
+        self.encoder, self.folder = encoder, folder
+        config = read_object(folder / "tokenizer" / "config.json", _MOST_BYTES)
+        self.family = str(config.get("model_type", "unknown"))
         self.images, self.sounds = images, sounds
         self.engines, self.vocabulary, self.template = engines, vocabulary, template
         self.defaults, self.options = defaults, options
@@ -85,7 +93,9 @@ class Service:
         sounds = open_sounds(package, vocabulary, devices[0][0])
         opened = [Engine.open(package, tokenizer=vocabulary, devices=ids, **engine_options) for ids in devices]
         engines = Replicas([Driver(engine) for engine in opened])
-        return cls(engines, vocabulary, template, package.generation_defaults, options, images, sounds)
+        return cls(
+            engines, vocabulary, template, package.generation_defaults, options, images, sounds, folder=package.folder
+        )
 
     @classmethod
     def open_encoder(
@@ -113,7 +123,7 @@ class Service:
         size = vocabulary.backend_tokenizer.get_vocab_size()
         made = [Driver(EncoderEngine(encoder, size, max_waiting=max_waiting)) for encoder in encoders]
         defaults = GenerationDefaults.read(package.tokenizer_folder)
-        return cls(Replicas(made), vocabulary, None, defaults, options, encoder=encoders[0])
+        return cls(Replicas(made), vocabulary, None, defaults, options, encoder=encoders[0], folder=package.folder)
 
     def check_writes(self) -> None:
         """Refuses a question for a text if the package writes none.

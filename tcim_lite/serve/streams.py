@@ -24,14 +24,19 @@ _log = logging.getLogger(__name__)
 _LINE_ENDS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\x85\u2028\u2029"}
 
 
+COMMENT = b": ping\n\n"  # which clients of server-sent events skip
+
+
 class Writer(Protocol):
-    """Writes a response of one of the APIs; ChoicesWriter, ResponseWriter and TranscriptWriter.
+    """Writes a response of one of the APIs; ChoicesWriter, ResponseWriter, MessageWriter, TranscriptWriter and others.
 
     Attributes:
         last: bytes that end a stream.
+        ping: bytes that keep it open while there is nothing to say.
     """
 
     last: bytes
+    ping: bytes
 
     def begin(self) -> list[dict[str, Any]]:
         """The events of a stream before any token."""
@@ -125,23 +130,36 @@ class EventStream(Response):
                         await asyncio.sleep(0)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    def encode(self, events: list[dict[str, Any]]) -> bytes:
+        """Events as they go out."""
+        return event_lines(events)
+
     async def _data(self) -> AsyncGenerator[bytes, None]:
         """The events as bytes."""
         try:
             if begun := self._writer.begin():
-                yield event_lines(begun)
+                yield self.encode(begun)
             async for item in self._answers.events(self._options.ping_s):
                 if item is None:
-                    yield b": ping\n\n"
+                    yield self._writer.ping
                     continue
                 if made := self._writer.add(*item):
-                    yield event_lines(made)
+                    yield self.encode(made)
             ended = self._writer.end()
         except ClientDisconnect:
             return
         except ApiError as error:
             ended = self._writer.fail(error)
-        yield event_lines(ended) + self._writer.last
+        yield self.encode(ended) + self._writer.last
+
+
+class LineStream(EventStream):
+    """As `EventStream`, a line of JSON for each event, as Ollama's clients read it."""
+
+    media_type = "application/x-ndjson"
+
+    def encode(self, events: list[dict[str, Any]]) -> bytes:
+        return b"".join(_one_line(event) + b"\n" for event in events)
 
 
 def event_lines(events: list[dict[str, Any]]) -> bytes:

@@ -11,6 +11,7 @@ from ..llm.sounds import Segment, Task
 from .dictation import ASR_TAG, LANGUAGES
 from .errors import ApiError
 from .protocol import TranscriptionRequest
+from .streams import COMMENT
 from .usage import UsageCount
 
 _BEFORE_TAG = "language "
@@ -141,7 +142,7 @@ class TranscriptWriter:
         may_be_cut: A text that ends because nothing more fits is no error.
     """
 
-    last = b"data: [DONE]\n\n"
+    last, ping = b"data: [DONE]\n\n", COMMENT
 
     def __init__(
         self,

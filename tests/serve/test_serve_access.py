@@ -70,8 +70,6 @@ def test_a_base_url_without_v1_or_with_two_is_told_so(server, method, path, mean
 @pytest.mark.parametrize(
     ("path", "meant"),
     [
-        ("/api/chat", "/v1"),
-        ("/api/tags", "/v1"),
         ("/completion", "/v1/completions"),
         ("/embedding", "/v1/embeddings"),
     ],

@@ -21,7 +21,7 @@ from serve_live import user
 
 from tcim_lite.llm.engine import MixedPrompt, SamplingParams
 from tcim_lite.llm.images.grid import GridReader
-from tcim_lite.serve.answer_routes import _chat_prompt
+from tcim_lite.serve.answer_routes import chat_prompt_of
 from tcim_lite.serve.media_parts import open_images
 from tcim_lite.serve.options import ServeOptions
 from tcim_lite.serve.protocol import ChatRequest, ContentPart, Message
@@ -177,7 +177,7 @@ def test_text_does_not_wait_for_images(models, monkeypatch):
 
     def prompt(content):
         chat = ChatRequest(messages=[Message(role="user", content=content)])
-        return asyncio.ensure_future(_chat_prompt(service, chat, SamplingParams()))
+        return asyncio.ensure_future(chat_prompt_of(service, chat, SamplingParams()))
 
     async def work():
         files = (url(png(9, 9, 50 + number)) for number in range(8))
