@@ -295,7 +295,7 @@ class TranscriptionRequest(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     max_completion_tokens: int | None = None
     condition_on_previous_text: bool | None = None
-    timestamp_granularities: list[Literal["segment"]] | None = msgspec.field(
+    timestamp_granularities: list[Literal["segment", "word"]] | None = msgspec.field(
         default=None, name="timestamp_granularities[]"
     )
 

@@ -211,9 +211,10 @@ class TranscriptWriter:
         if form == "text":
             return self.text
         point = "," if form == "srt" else "."
+        shown = [spoken for spoken in self._segments() if _clock(spoken["start"], "") < _clock(spoken["end"], "")]
         lines = [
             f"{_clock(spoken['start'], point)} --> {_clock(spoken['end'], point)}\n{spoken['text']}\n"
-            for spoken in self._segments()
+            for spoken in shown  # no player shows a piece without length, and WebVTT allows none
         ]
         if form == "srt":
             return "\n".join(f"{number}\n{line}" for number, line in enumerate(lines, 1))

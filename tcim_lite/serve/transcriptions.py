@@ -48,6 +48,14 @@ async def _written(service: Service, http: Request, task: Task) -> Response:
         raise ApiError(400, f"{http.url.path}: {sounds}", code="unsupported_audio")
     if request.stream and form != "json":
         raise ApiError(400, "stream: a stream has the form json; leave response_format out", param="stream")
+    if "word" in (request.timestamp_granularities or ()):
+        raise ApiError(
+            400,
+            "timestamp_granularities[]: times of words need the scores of the decoder's attention, which no graph "
+            "returns; leave it out, or ask for segment, whose times Whisper writes itself",
+            param="timestamp_granularities[]",
+            code="unsupported_parameter",
+        )
     params = replace(_params(service, request), adapter=adapter)
     if sounds.whisper is None:
         answers, writer = await _by_chats(service, sounds, request, task, params)
@@ -212,7 +220,7 @@ async def _heard(
         ApiError, ClientDisconnect: As `Answers`.
     """
     bias = dict.fromkeys(whisper.languages.values(), _SURELY)
-    params = replace(params, max_tokens=1, temperature=0.0, logit_bias=bias)
+    params = replace(params, max_tokens=1, temperature=0.0, logit_bias=bias, ignore_eos=True)
     prompt = await service.in_tower_thread(lambda: sounds.place([whisper.placeholder], [seen]))
     answers, said = Answers(service.engines, service.metrics, service.options.timeout_s), list[int]()
     await answers.submit(service.executor, [prompt], params, 1)

@@ -144,7 +144,8 @@ class WhisperAnswers(Answers):
         if self._silence is None and (may_be_silence or self._question.tells_all):
             self._silence = await self._no_speech()
         is_silence = may_be_silence and (self._silence or 0.0) > (thresholds.no_speech or 0.0)
-        is_doubted = unlikely or thresholds.repeats(ended, whisper.size)
+        ratio = thresholds.ratio(ended, whisper.size)
+        is_doubted = unlikely or thresholds.repeats(ratio)
         if is_doubted and not is_silence and self._tries + 1 < len(self._temperatures):
             return None
         begin, frames = self._seek, self._sound.frames_from(self._seek)
@@ -157,7 +158,7 @@ class WhisperAnswers(Answers):
             seek=begin,
             temperature=self._temperatures[self._tries],
             mean_logprob=mean,
-            compression_ratio=thresholds.ratio(ended, whisper.size),
+            compression_ratio=ratio,
             no_speech=self._silence,
         )
 

@@ -253,7 +253,7 @@ FIELD = b'--x\r\nContent-Disposition: form-data; name="a[]"\r\n\r\n1\r\n'
         ({"language": "xx"}, FILE, "language='xx': Qwen3-ASR has not learned it; expected one of ar, cs"),
         ({"temperature": "-1"}, FILE, "temperature=-1"),
         ({"temperature": "warm"}, FILE, "temperature"),
-        ({"timestamp_granularities[]": "word"}, FILE, "expected segment"),
+        ({"timestamp_granularities[]": "word"}, FILE, "times of words need the scores of the decoder's attention"),
         ({"stream": "true", "response_format": "text"}, FILE, "a stream has the form json"),
         ({"langage": "en"}, FILE, "did you mean language?"),
         ({"file": "x"}, FILE, "file: comes twice"),

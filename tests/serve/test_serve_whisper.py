@@ -18,8 +18,9 @@ from transformers.models.whisper.generation_whisper import WhisperGenerationMixi
 from whisper_models import bound, random_model, transformers
 
 from tcim_lite.llm import Package
+from tcim_lite.llm.media import Configs, MediaError
 from tcim_lite.llm.sounds.mel import long_log_mel
-from tcim_lite.llm.sounds.whisper import FallbackThresholds
+from tcim_lite.llm.sounds.whisper import FallbackThresholds, WhisperReader
 from tcim_lite.llm.sounds.windows import LongSound, cut
 
 END, START, UNTIMED = "<|end|>", "<|startoftranscript|>", "<|notimestamps|>"
@@ -240,7 +241,7 @@ def test_a_long_sound_in_every_form(many, server):
     assert asked(server, LONG, response_format="text", **form).strip() == whole
     vtt = asked(server, LONG, response_format="vtt", **form)
     assert [line for line in vtt.splitlines()[2:] if line and "-->" not in line] == [
-        part["text"] for part in found["segments"]
+        part["text"] for part in found["segments"] if part["start"] < part["end"]
     ]
     with server.client() as client:
         create = client.audio.transcriptions.create
@@ -369,10 +370,11 @@ def test_features_of_a_long_sound_are_those_of_transformers():
 
 def test_a_text_that_repeats_itself_is_measured_as_transformers_does(many):
     for tokens in ([5] * 40, [5, 6, 7] * 9, list(range(30))):
-        ratio = WhisperGenerationMixin._retrieve_compression_ratio(torch.tensor(tokens), 51866)
+        want = WhisperGenerationMixin._retrieve_compression_ratio(torch.tensor(tokens), 51866)
+        ratio = FallbackThresholds.ratio(tokens, 51866)
         for more, repeats in ((-1e-6, True), (1e-6, False)):
             assert (
-                FallbackThresholds(compression_ratio=ratio + more, logprob=None, no_speech=None).repeats(tokens, 51866)
+                FallbackThresholds(compression_ratio=want + more, logprob=None, no_speech=None).repeats(ratio)
                 == repeats
             )
 
@@ -398,3 +400,18 @@ def test_a_prompt_of_text_alone_is_refused(server):
     done = server.post("/v1/completions", json={"prompt": "hi", "max_tokens": 1})
     assert done.status_code == 400
     assert "this model only writes down what is said" in done.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("said", "conditions"), [(True, True), (False, False), (None, True)])
+def test_the_checkpoint_says_whether_windows_are_told_of_earlier_ones(many, tmp_path, said, conditions):
+    shutil.copytree(many.checkpoint, tmp_path / "hf")
+    tell(tmp_path / "hf", condition_on_prev_tokens=said)
+    assert WhisperReader(tmp_path / "hf", Configs(tmp_path / "hf", many.tokenizer)).conditions == conditions
+
+
+@pytest.mark.parametrize("said", [0, 1, "false", []])
+def test_what_is_neither_true_nor_false_is_refused(many, tmp_path, said):
+    shutil.copytree(many.checkpoint, tmp_path / "hf")
+    tell(tmp_path / "hf", condition_on_prev_tokens=said)
+    with pytest.raises(MediaError, match=r"condition_on_prev_tokens=.*expected true, false or null"):
+        WhisperReader(tmp_path / "hf", Configs(tmp_path / "hf", many.tokenizer))

@@ -94,9 +94,9 @@ class FallbackThresholds:
     logprob: float | None
     no_speech: float | None
 
-    def repeats(self, tokens: Sequence[int], vocab_size: int) -> bool:
-        """Whether a text says the same again and again."""
-        return self.compression_ratio is not None and self.ratio(tokens, vocab_size) > self.compression_ratio
+    def repeats(self, ratio: float) -> bool:
+        """Whether a text of this `ratio` says the same again and again."""
+        return self.compression_ratio is not None and ratio > self.compression_ratio
 
     @staticmethod
     def ratio(tokens: Sequence[int], vocab_size: int) -> float:
@@ -154,7 +154,12 @@ class WhisperReader:
             logprob=self._threshold("logprob_threshold", -1.0),
             no_speech=self._threshold("no_speech_threshold", 0.6),
         )
-        self.conditions = told.get("condition_on_prev_tokens") is not False
+        conditions = told.get("condition_on_prev_tokens")
+        if conditions is not None and not isinstance(conditions, bool):
+            raise MediaError(
+                f"generation_config.json: condition_on_prev_tokens={conditions!r:.40}; expected true, false or null"
+            )
+        self.conditions = conditions is not False
         ends = self._listed("eos_token_id") or self._listed("eos_token_id", configs.config)
         self._end = min(ends, default=self.placeholder)
 
