@@ -190,7 +190,7 @@ def prepare_assistant(options: CompileOptions, target: PreparedModel, family: Fa
         CompileError: The assistant is not one of this model.
     """
     assert options.draft is not None
-    folder, context = folder_of(options.draft), options.context_length
+    folder, context = folder_of(options.draft), options.context
     if target.config.family.assistant is not family:
         raise CompileError(
             f"--draft: {folder} is {family.title}, and {target.source.path} is {target.config.family.title}; take an "

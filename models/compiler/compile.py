@@ -52,8 +52,8 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             then as it was.
 
     Warns:
-        CompileWarning: No tokenizer, values beyond fp16, a context beyond what the model was made for, a head that
-            should be tied and is not, tensors without a place in the graph.
+        CompileWarning: No tokenizer, values beyond fp16, a context shorter than usual or beyond what the model was made
+            for, a head that should be tied and is not, tensors without a place in the graph.
     """
     # They use parts of this package.
     from ..own_graphs import own_graphs_of
@@ -64,6 +64,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     options.check_lengths()
     assistant = assistant_in(options)
     target = prepare(options, assisted=assistant is not None)
+    options = target.options
     draft = None
     if options.has_draft and assistant is None:
         draft = prepare(options.of_draft(target.name), options.draft_layers, "_draft")

@@ -121,7 +121,7 @@ def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEnt
 def _files(model: PreparedModel, entries: Sequence[WeightEntry]) -> Iterator[GraphFile]:
     for spec in model.graphs:
         shards = model.shards if spec.ndevice > 1 else shards_of(model.config, 1)
-        context = model.options.context_length
+        context = model.options.context
         if spec.mtp == "draft":
             parts = [build_mtp_graph(model.config, model.profile, entries, spec, context, shard) for shard in shards]
         else:
@@ -142,7 +142,7 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
         # The vendor compiles verify from prefill with another fill length.
         "prefill_length": spec.tokens if _verifies(spec) else options.prefill_length,
         "batch": options.batch,
-        "context_length": options.context_length,
+        "context_length": options.context,
         "flash_attention": True,
         "all_logits": spec.all_logits,
         "model_type": model.config.family.model_type,
@@ -165,7 +165,7 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
     if spec.position_ids:
         message["position_ids"] = True
     if mask_ports(model.config, spec):  # how long the window is cannot be told from the inputs
-        message["sliding_window"] = model.config.mask_window or options.context_length
+        message["sliding_window"] = model.config.mask_window or options.context
     if spec.layers is not None:
         message |= {"pipeline": options.pipeline, "first_block": spec.layers.start, "blocks": len(spec.layers)}
     if spec.ndevice > 1:

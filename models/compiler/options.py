@@ -14,6 +14,7 @@ from ..common.profiles import DEFAULT_ACTIVATIONS, QUANTS, profile_for
 
 _MAX_LENGTH, _MAX_BATCH = 1 << 20, 1 << 10  # every slot has inputs of its own: a graph for more would not fit a file
 _MAX_STAGES = 1 << 10
+DEFAULT_CONTEXT = 2048
 _TYPES: dict[str, type] = {"Path": Path, "str": str, "int": int, "bool": bool, "None": type(None)}
 # What every model may be asked for.
 COMMON_OPTIONS = frozenset(
@@ -31,7 +32,7 @@ class CompileOptions:
         output: Package folder; made if missing, files of the same name are replaced.
         name: Prefix of the package's files; None for the checkpoint's `model_type`.
         prefill_length: Tokens in a prefill chunk (the vendor's `fill-length`).
-        context_length: Rows of the KV caches.
+        context_length: Rows of the KV caches; None for 2048, or the most that the model can have where that is less.
         batch: Slots of the decode graph.
         all_logits: Prefill returns the logits of every row instead of the last one's.
         argmax: Decode also returns the id of each slot's largest logit, int32 [B, 1, 1], and that logit.
@@ -82,7 +83,7 @@ class CompileOptions:
     output: Path
     name: str | None = None
     prefill_length: int = 256
-    context_length: int = 2048
+    context_length: int | None = None
     batch: int = 1
     all_logits: bool = False
     argmax: bool = False
@@ -114,7 +115,8 @@ class CompileOptions:
     def __post_init__(self) -> None:
         self._check_types()
         self._check_range("prefill_length", _MAX_LENGTH)
-        self._check_range("context_length", _MAX_LENGTH)
+        if self.context_length is not None:
+            self._check_range("context_length", _MAX_LENGTH)
         self._check_range("batch", _MAX_BATCH)
         self._check_range("pipeline", _MAX_STAGES)
         self._check_range("ndevice", MAX_DEVICES)
@@ -167,9 +169,9 @@ class CompileOptions:
             CompileError: A graph would take more tokens than the caches hold.
         """
         for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):
-            if length > self.context_length:
+            if length > self.context:
                 raise CompileError(
-                    f"{flag} {length} is greater than --context-length {self.context_length}; give a smaller {flag}"
+                    f"{flag} {length} is greater than --context-length {self.context}; give a smaller {flag}"
                 )
 
     def refuse_others(self, known: Set[str], reason: str) -> None:
@@ -191,6 +193,11 @@ class CompileOptions:
     def refuse_these(self, names: Sequence[str], reason: str) -> None:
         """As `refuse_others`, but of these options alone."""
         self.refuse_others({field.name for field in fields(self)} - set(names), reason)
+
+    @property
+    def context(self) -> int:
+        """Rows of the KV caches."""
+        return DEFAULT_CONTEXT if self.context_length is None else self.context_length
 
     @property
     def has_draft(self) -> bool:
@@ -226,8 +233,8 @@ class CompileOptions:
         Args:
             changes: What it has otherwise.
         """
-        kept = {name: getattr(self, name) for name in COMMON_OPTIONS | {"prefill_length", "context_length"}}
-        return CompileOptions(**kept | changes)
+        kept = {name: getattr(self, name) for name in COMMON_OPTIONS | {"prefill_length"}}
+        return CompileOptions(**kept | {"context_length": self.context} | changes)
 
     def _check_types(self) -> None:
         for field in fields(self):

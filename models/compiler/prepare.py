@@ -97,18 +97,15 @@ def prepare(
         CompileError: The checkpoint or its config does not fit.
 
     Warns:
-        CompileWarning: A context beyond what the model was made for, a head that should be tied and is not, tensors
-            without a place in the graph.
+        CompileWarning: A context shorter than usual or beyond what the model was made for, a head that should be tied
+            and is not, tensors without a place in the graph.
     """
     source = open_source(options.checkpoint, part or read_config, random_weights=options.random_weights)
     config = (part or read_config)(source.config)
-    if (limit := config.context_limit) is not None and options.context_length > limit.tokens:
-        raise CompileError(
-            f"--context-length {options.context_length}: {limit.reason}; give --context-length {limit.tokens} or less"
-        )
-    if options.context_length > config.max_position_embeddings:
+    options = _within_limit(options, config)
+    if options.context > config.max_position_embeddings:
         warn(
-            f"--context-length {options.context_length} is beyond the checkpoint's "
+            f"--context-length {options.context} is beyond the checkpoint's "
             f"max_position_embeddings={config.max_position_embeddings}"
         )
     checkpoint = source.tensors
@@ -149,6 +146,21 @@ def prepare(
     tables += [layer_table_spec(config)] if config.layer_inputs else []
     model.tensors.check([*model.weights, *tables])
     return model
+
+
+def _within_limit(options: CompileOptions, config: ModelConfig) -> CompileOptions:
+    """The options with a context that the model can have, where they do not say which."""
+    limit = config.context_limit
+    if limit is None or options.context <= limit.tokens:
+        return options
+    if options.context_length is not None:
+        raise CompileError(
+            f"--context-length {options.context}: {limit.reason}; give --context-length {limit.tokens} or less"
+        )
+    warn(f"the context is {limit.tokens} tokens, not {options.context}: {limit.reason}")
+    fitted = replace(options, context_length=limit.tokens)
+    fitted.check_lengths()
+    return fitted
 
 
 def _check_mtp(checkpoint: TensorStore, path: Path) -> None:

@@ -61,7 +61,7 @@ def write_weights(
             entries.append(writer.add(ROPE_COLUMNS, "int32", "dense", columns.shape, columns))
         if config.positions is not None:
             rows = np.arange(
-                config.first_position, config.first_position + model.options.context_length, dtype=np.int32
+                config.first_position, config.first_position + model.options.context, dtype=np.int32
             )
             entries.append(writer.add(POSITION_ROWS, "int32", "dense", rows.shape, rows))
         blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
@@ -91,7 +91,7 @@ def write_weights(
 def _dense_constants(model: PreparedModel) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """What is computed, and stored in the dtype of the graphs' tensors."""
     config = model.config
-    yield from rope_tables(config, model.options.context_length)
+    yield from rope_tables(config, model.options.context)
     if config.source_size is not None or config.condition_size is not None:
         yield ONE, np.ones((1, 1, 1), np.float32)
     if config.logit_cap is not None:

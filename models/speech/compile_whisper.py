@@ -36,7 +36,7 @@ def _contents(options: CompileOptions) -> Contents:
         checkpoint = Checkpoint(folder)
         tensors = CheckpointTensors(checkpoint)
     tensors.check(specs)
-    name, rows = options.name or MODEL_TYPE, min(options.context_length, config.cache_rows)
+    name, rows = options.name or MODEL_TYPE, min(options.context, config.cache_rows)
 
     def graphs(entries: Sequence[WeightEntry]) -> Iterator[GraphFile]:
         made = {
@@ -64,9 +64,9 @@ def _contents(options: CompileOptions) -> Contents:
 
 
 def _check_context(options: CompileOptions) -> None:
-    if options.context_length < PREFILL_TOKENS:
+    if options.context < PREFILL_TOKENS:
         raise CompileError(
-            f"--context-length {options.context_length}: expected at least {PREFILL_TOKENS}, the tokens of Whisper's "
+            f"--context-length {options.context}: expected at least {PREFILL_TOKENS}, the tokens of Whisper's "
             "prefill"
         )
 
