@@ -83,17 +83,19 @@ class ModelConfig:
     layer, where they are not `num_heads` in all; `axes` are what `Family.axes` reads; `flags` holds the family's own
     keys; `embedding_scale` and `logit_scale` multiply the embedding table and the logits; `logit_cap` then makes c *
     tanh(x / c) of each; hidden states between blocks are `residual_scale` times those of the checkpoint's arithmetic;
-    each layer takes `layer_inputs` numbers of a token as inputs of its own; `heads` make logits of the same row, all of
-    them or the one that an input of the graph chooses, each with an embedding table of its own; `speaker_size` is the
-    length of rows for a model of speech, which two Linears make of what the head reads; `input_size` is the length of a
-    row of the graph's input and of these tables, where a Linear makes hidden states of it; `output_size` is that of a
-    row which a Linear makes, for the head, of what the final norm gives; `classes` are those of a head that does not
-    name the next token; graphs also return the hidden states behind `hidden_after` layers, or for 0 the row of their
-    input that the logits are of; rows of the input are made of rows of `source_size` numbers or handed over
-    (`blocks/mixed_input.py`); norms of hidden states are made of `condition_size` numbers that each run takes, or where
-    they are `centred` subtract the mean, and with `norm_bias` they have a bias, without `norm_weight` no weight; the
-    head has a bias with `head_bias`; `positions` are the rows of a table of learned positions, of which that of
-    position 0 is `first_position`; a context beyond the `context_limit` is refused.
+    each layer takes `layer_inputs` numbers of a token as inputs of its own; layers hand on `streams` hidden states
+    (`blocks/altup.py`); `heads` make logits of the same row, all of them or the one that an input of the graph chooses,
+    each with an embedding table of its own; `speaker_size` is the length of rows for a model of speech, which two
+    Linears make of what the head reads; `input_size` is the length of a row of the graph's input and of these tables,
+    where a Linear makes hidden states of it; `output_size` is that of a row which a Linear makes, for the head, of what
+    the final norm gives; `classes` are those of a head that does not name the next token; graphs also return the hidden
+    states behind `hidden_after` layers, or for 0 the row of their input that the logits are of; rows of the input are
+    made of rows of `source_size` numbers or handed over (`blocks/mixed_input.py`); norms of hidden states are made of
+    `condition_size` numbers that each run takes, or where they are `centred` subtract the mean, and with `norm_bias`
+    they have a bias, without `norm_weight` no weight; without a `final_norm` the head reads what the last layer gives;
+    the head has a bias with `head_bias`; `positions` are the rows of a table of learned positions, of which that of
+    position 0 is `first_position`, or of a computed one with `sinusoids`; a context beyond the `context_limit` is
+    refused.
     """
 
     family: Family
@@ -125,6 +127,7 @@ class ModelConfig:
     residual_scale: float = 1.0
     local_rope: Rope | None = None
     layer_inputs: int = 0
+    streams: int = 1
     hidden_after: int | None = None
     speaker_size: int | None = None
     source_size: int | None = None
@@ -132,8 +135,10 @@ class ModelConfig:
     centred: bool = False
     norm_bias: bool = False
     norm_weight: bool = True
+    final_norm: bool = True
     head_bias: bool = False
     positions: int | None = None
+    sinusoids: bool = False
     first_position: int = 0
     context_limit: ContextLimit | None = None
 

@@ -5,6 +5,7 @@ Each is a record whose `weights` yields its weights in the order of use, and who
 
 from typing import TypeAlias
 
+from .altup import AltUpCorrect, AltUpPredict, Laurel
 from .attention import Attention
 from .deepstack import Deepstack
 from .delta_net import DeltaNet
@@ -16,11 +17,15 @@ from .mlp_and_experts import MlpAndExperts
 from .moe import Moe
 from .per_layer import PerLayerInput
 from .short_conv import ShortConv
+from .sparse_mlp import SparseMlp
 
 Block: TypeAlias = (
-    Attention
+    AltUpCorrect
+    | AltUpPredict
+    | Attention
     | Deepstack
     | DeltaNet
+    | Laurel
     | LatentAttention
     | LayerScale
     | Mamba2
@@ -29,14 +34,18 @@ Block: TypeAlias = (
     | Moe
     | PerLayerInput
     | ShortConv
+    | SparseMlp
 )
 
 __all__ = [
+    "AltUpCorrect",
+    "AltUpPredict",
     "Attention",
     "Block",
     "Deepstack",
     "DeltaNet",
     "LatentAttention",
+    "Laurel",
     "LayerScale",
     "Mamba2",
     "Mlp",
@@ -44,4 +53,5 @@ __all__ = [
     "Moe",
     "PerLayerInput",
     "ShortConv",
+    "SparseMlp",
 ]

@@ -40,6 +40,7 @@ class Attention:
         local_rope: The rotation is that of `ModelConfig.local_rope`.
         in_norm: Rows are normalised before the projections.
         out_norm: What the output projection gives is normalised before the residual add.
+        sum_norm: The sum of the residual add is normalised, and no row before.
         head_dim: Of this layer; None for that of the model.
         kv_heads: Likewise.
         unit_values: Each head of v is normalised, by a norm without a weight.
@@ -71,6 +72,7 @@ class Attention:
     local_rope: bool = False
     in_norm: bool = True
     out_norm: bool = False
+    sum_norm: bool = False
     out_gate: Literal["head", "element"] | None = None
     gate_function: Literal["softplus", "sigmoid"] = "softplus"
     heads: int | None = None
@@ -107,7 +109,7 @@ class Attention:
         q_rows, kv_rows = heads * head_dim, kv_heads * head_dim
         # A checkpoint may have the query heads of a KV head, its k and its v together.
         together, turned = (q_rows // kv_heads, head_dim, head_dim), (head_dim, config.rotary_dim)
-        yield from norm_weights(config, roles.ATTENTION_NORM if self.in_norm else None)
+        yield from norm_weights(config, roles.ATTENTION_NORM if self.in_norm or self.sum_norm else None)
         if self.values == "keys":
             yield Weight(roles.QK, (q_rows, kv_rows), hidden)
         elif self.values == "shared":
@@ -175,6 +177,8 @@ class Attention:
         out = part.whole_hidden(f"{here}.out", lambda name: part.linear(name, mixed, roles.ATTENTION_OUT, layer, bias))
         if self.out_norm:
             out = part.norm(f"{here}.out_norm", out, roles.ATTENTION_OUT_NORM, layer)
+        if self.sum_norm:
+            return part.norm_of_hidden(residual, builder.add(f"{here}.sum", x, out), roles.ATTENTION_NORM, layer)
         return lower_residual(part, residual, x, out, residual_gate)
 
 

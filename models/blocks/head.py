@@ -29,7 +29,7 @@ def input_weights(config: ModelConfig) -> Iterator[Weight]:
 def head_weights(config: ModelConfig, *, head: bool = True, norm: bool = True) -> Iterator[Weight]:
     """Yields those of the final norm and the head, as far as there are any, in the order of use."""
     scale = config.logit_scale / (config.logit_cap or 1.0)
-    if norm:
+    if norm and config.final_norm:
         yield from norm_weights(config, roles.FINAL_NORM, scale if head else 1.0)
     if head and config.output_size is not None:
         yield Weight(roles.OUTPUT_PROJECTION, (config.output_size,), config.hidden_size)

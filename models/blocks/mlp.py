@@ -33,6 +33,7 @@ class Mlp:
             its own, else the same normalised rows.
         in_norm: Rows are normalised before gate and up.
         out_norm: What down gives is normalised before the residual add.
+        sum_norm: The sum of the residual add is normalised, and no row before.
         inner: Its intermediate size; None for that of the model.
         gate_scale: What multiplies the gate.
         out_scale: What multiplies the result, or the weight of its norm.
@@ -44,13 +45,14 @@ class Mlp:
     beside: bool = False
     in_norm: bool = True
     out_norm: bool = False
+    sum_norm: bool = False
     inner: int | None = None
     gate_scale: float = 1.0
     out_scale: float = 1.0
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         hidden, inner = config.hidden_size, self.inner or config.intermediate_size
-        yield from norm_weights(config, roles.MLP_NORM if self.in_norm else None)
+        yield from norm_weights(config, roles.MLP_NORM if self.in_norm or self.sum_norm else None)
         if self.alone is None:
             scales = () if self.gate_scale == 1 else (self.gate_scale, 1.0)
             yield Weight(roles.GATE_UP, (inner, inner), hidden, scales=scales)
@@ -78,6 +80,8 @@ class Mlp:
         out = part.whole_hidden(f"{here}.out", lambda name: part.linear(name, product, roles.DOWN, layer, down_bias))
         if self.out_norm:
             out = part.norm(f"{here}.out_norm", out, roles.MLP_OUT_NORM, layer)
+        if self.sum_norm:
+            return part.norm_of_hidden(residual, part.builder.add(f"{here}.sum", x, out), roles.MLP_NORM, layer)
         return lower_residual(part, residual, x, out, gate)
 
     def _normed(self, part: GraphPart, here: str, x: Ref, layer: int) -> tuple[Ref, Ref | None]:

@@ -42,6 +42,7 @@ class GraphPart:
         tables: Rows of cos and sin of the tokens, [B, T, head_dim / 2]; None where tables go by one position.
         caches: Keys and values of every slot, by layer, as far as layers were lowered.
         before: What attention of a layer read, as far as its residual needs it, and that normalised, likewise.
+        streams: What `AltUpPredict` of a layer guesses, [1, T, streams * H], as far as layers were lowered.
         layer_inputs: What `PerLayerInput` adds, of all layers side by side, [1, T, layers * size]; None without it.
         condition: What norms of hidden states are made of, [1, 1, size]; None where they have weights of their own.
         kept_row: Only row `kept_row` - 1 is needed after the model's last attention; None for every row.
@@ -58,6 +59,7 @@ class GraphPart:
     tables: tuple[Ref, Ref] | None = None
     caches: dict[int, tuple[list[Ref], list[Ref]]] = field(default_factory=dict)
     before: dict[int, tuple[Ref, Ref]] = field(default_factory=dict)
+    streams: dict[int, Ref] = field(default_factory=dict)
     layer_inputs: Ref | None = None
     condition: Ref | None = None
     lora: Mapping[str, LowRankInputs] = field(default_factory=dict)

@@ -1,8 +1,12 @@
-"""Learned positions: a table has a row for each, which is added to what the first layer reads."""
+"""Positions by a table: it has a row for each, learned or computed, which is added to what the first layer reads."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..graphs.values import Ref
 from ..model_config import ModelConfig
@@ -12,9 +16,21 @@ from .weights import Weight
 
 
 def position_weights(config: ModelConfig) -> Iterator[Weight]:
-    """Yields the table, if there is one."""
-    if config.positions is not None:
+    """Yields the table, if there is one in the checkpoint."""
+    if config.positions is not None and not config.sinusoids:
         yield Weight(roles.POSITIONS, (config.hidden_size,), sections=(config.positions,))
+
+
+def sinusoids(positions: int, width: int) -> NDArray[np.float32]:
+    """Returns a computed table, [positions, width]: sines, then cosines, of angles that grow with the position.
+
+    Angles are those of tensor2tensor, from 1 to 1/10000 of the position; the last column of an odd `width` is 0.
+    """
+    half = width // 2
+    step = np.float32(math.log(10000) / (half - 1))
+    frequencies = np.exp(np.arange(half, dtype=np.float32) * -step)
+    angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
+    return np.concatenate((np.sin(angles), np.cos(angles), np.zeros((positions, width % 2), np.float32)), axis=1)
 
 
 def lower_positions(part: GraphPart, x: Ref) -> Ref:

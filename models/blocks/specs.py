@@ -21,6 +21,7 @@ _IN_HEAD_FORMAT = (
     roles.HEAD,
     roles.ROUTER,
     roles.SHARED_GATE,
+    roles.ALTUP_ROUTER,
     roles.OUT_GATE,
     roles.DELTA_GATES,
     roles.KEY_HEADS,

@@ -10,7 +10,12 @@ from pathlib import Path
 from .checkpoint import Checkpoint
 
 # How names begin in such files -> the prefix that they lack.
-_BARE = {"wte.": "transformer.", "word_embeddings.": "transformer.", "decoder.embed_tokens.": "model."}
+_BARE = {
+    "wte.": "transformer.",
+    "tokens_embed.": "transformer.",
+    "word_embeddings.": "transformer.",
+    "decoder.embed_tokens.": "model.",
+}
 _HEAD = "lm_head."
 # Norms of Falcon 40B -> what the same are called in smaller ones.
 _PARTS = {".ln_attn.": ".input_layernorm.", ".ln_mlp.": ".post_attention_layernorm."}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
 from ..blocks import Mlp, Moe
+from ..blocks.altup import join_streams, lower_streams
 from ..blocks.conditioned import lower_norm
 from ..blocks.head import lower_head, lower_input, lower_speaker
 from ..blocks.mtp import POST_NORM_HIDDEN
@@ -67,8 +68,9 @@ def build_graph(
         lora=inputs.lora(lora),
     )
     x, kept = _lower_layers(part, spec, x, given)
-    # What mixes rows of the input computes them all, and so do products of inputs; a condition is of no row.
-    whole = config.source_size is not None or config.condition_size is not None or bool(part.lora)
+    # What mixes rows of the input computes them all, so do products of inputs and streams; a condition is of no row.
+    mixed = config.source_size is not None or config.condition_size is not None
+    whole = mixed or config.streams > 1 or bool(part.lora)
     counted = None if whole else live_rows
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")} | _handed_on(inputs, part), live_rows=counted)
@@ -101,7 +103,8 @@ def _residuals(config: ModelConfig, spec: GraphSpec, layers: range) -> Iterator[
     """Yields the names of what the blocks end in."""
     first = _blocks_of(config, range(layers.start))
     names = [residual_name(first + at) for at in range(_blocks_of(config, layers))]
-    if not spec.has_norm and layers.stop == config.num_layers:
+    ends_in_hidden = spec.hidden_states is not None and not (spec.has_norm and config.final_norm)
+    if ends_in_hidden and layers.stop == config.num_layers:
         names[-1] = HIDDEN_STATES
     yield from names
 
@@ -119,6 +122,8 @@ def _lower_layers(part: GraphPart, spec: GraphSpec, x: Ref, given: Mapping[str, 
         (lane,) = part.slots
         assert lane.layer_inputs is not None
         part = replace(part, layer_inputs=lower_layer_inputs(part, x, lane.layer_inputs))
+    if config.streams > 1:
+        x = lower_streams(part, x)
     residuals = _residuals(config, spec, layers)
     for layer in layers:
         blocks = config.blocks(layer)
@@ -128,7 +133,7 @@ def _lower_layers(part: GraphPart, spec: GraphSpec, x: Ref, given: Mapping[str, 
             x = block.lower(part, x, layer, next(residuals))
         if layer + 1 == config.hidden_after and spec.hidden_states is None:
             kept = x = builder.reshape(HIDDEN_STATES, x, x.shape)
-    return x, kept
+    return x if config.streams == 1 else join_streams(part, x), kept
 
 
 def _lower_end(
@@ -148,7 +153,7 @@ def _lower_end(
     if config.speaker_size:
         name = ""
     normed = "final_norm" if apart else name or "final_norm"
-    hidden = lower_norm(part, normed, x, roles.FINAL_NORM)[0] if spec.has_norm else x
+    hidden = lower_norm(part, normed, x, roles.FINAL_NORM)[0] if spec.has_norm and config.final_norm else x
     outputs: dict[Ref, Role | None] = {hidden: Role("hidden")}
     if spec.hidden_states is None:
         read = hidden

@@ -195,7 +195,7 @@ def _check_layers(options: CompileOptions, config: ModelConfig) -> None:
     blocks = [block for layer in range(config.num_layers) for block in config.blocks(layer)]
     attention = [block for block in blocks if isinstance(block, Attention)]
     title = config.family.title
-    whole = any(block.head_dim or block.kv_heads or block.values != "own" for block in attention)
+    whole = config.streams > 1 or any(b.head_dim or b.kv_heads or b.values != "own" for b in attention)
     if options.ndevice > 1 and (whole or any(isinstance(block, MlpAndExperts) for block in blocks)):
         raise CompileError(
             f"--ndevice {options.ndevice}: layers of this {title} differ in their heads or in what they share, and are "
@@ -210,6 +210,11 @@ def _check_layers(options: CompileOptions, config: ModelConfig) -> None:
         raise CompileError(
             f"--pipeline {options.pipeline}: graphs of this {title} also return hidden states of a layer, which no "
             "stage hands to the next; leave it out"
+        )
+    if config.streams > 1 and (options.hidden_states or FINAL_NORM) < FINAL_NORM:
+        raise CompileError(
+            f"--hidden-states {options.hidden_states}: layers of {title} hand on several hidden states of a token; "
+            "give -1, what the final norm gives"
         )
     if options.position_ids and config.family.contract.local_mask is not None:
         raise CompileError(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..blocks import Attention
 from ..blocks.shards import Shard, shards_of
 from ..checkpoints.checkpoint import TensorStore
 from ..checkpoints.language_tensors import VOICE
@@ -21,7 +22,7 @@ from ..families import read_config
 from ..family import Family
 from ..model_config import ModelConfig
 from ..weights.pack_stream import row_chunks
-from ..weights.roles import EMBEDDING, HEAD, LAYER_TABLE, MTP_JOIN
+from ..weights.roles import EMBEDDING, HEAD, K_NORM, LAYER_TABLE, MTP_JOIN, QKV
 from ..weights.spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from .graph_specs import FINAL_NORM, GraphSpec, graph_specs
 from .lora import LoraWeight, lora_weights
@@ -259,6 +260,7 @@ def _unused_tensors(
     used |= {spec.factors for spec in weights if isinstance(spec, LinearSpec)}
     beside = (HEAD, EMBEDDING, LAYER_TABLE) if config.layer_inputs else (HEAD, EMBEDDING)
     used |= {config.family.tensor(role) for role in beside}
+    used |= set(_keys_of_others(config))
     # Old checkpoints carry the RoPE frequencies, which are computed here. A layer of multi-token prediction is used if
     # it is asked for; whoever compiles models that speak knows their tensors.
     known: tuple[str, ...] = VOICE if config.hidden_after is not None else ()
@@ -273,6 +275,14 @@ def _unused_tensors(
         unused = [name for name in unused if not re.search(pattern, name)]
     # GPTQ's writers give every Linear a bias; one of zeros is none.
     return [name for name in unused if not name.endswith(".bias") or _holds_numbers(checkpoint, name)]
+
+
+def _keys_of_others(config: ModelConfig) -> Iterator[str]:
+    """Yields tensors of keys and values that files have of layers which take those of another layer."""
+    for layer in range(config.num_layers):
+        if any(isinstance(block, Attention) and not block.has_cache for block in config.blocks(layer)):
+            for role in (QKV, K_NORM):
+                yield from config.family.tensors[role].of(layer)
 
 
 def _holds_numbers(checkpoint: TensorStore, name: str) -> bool:

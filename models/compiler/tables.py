@@ -11,7 +11,7 @@ from pathlib import Path
 from ..common.embedding import write_embedding_bin, write_embedding_pt
 from ..common.package import EMBEDDING_SUFFIXES, LAYER_TABLE
 from ..common.progress import Progress
-from ..weights.matrix import Scaled, Stacked
+from ..weights.matrix import Rows, Scaled, Stacked
 from ..weights.pack_stream import to_fp16
 from ..weights.spec import LinearSpec, TensorSource, VectorSpec
 from .parts import Part, SecondName
@@ -113,6 +113,9 @@ class LayerTable(Part):
     def write(self, folder: Path, workers: ThreadPoolExecutor, bar: Progress) -> None:
         spec, dtype = layer_table_spec(self.model.config), self.model.profile.tensor_dtype
         matrix = self.model.tensors.matrix(spec.tensors[0], spec.tensor_shapes[0])
+        # A token beyond the table has what token 0 has, as in transformers.
+        beyond = self.model.config.vocab_size - spec.shape[0]
+        matrix, shape = Stacked([matrix, *[Rows(matrix, 0, 1)] * beyond]), (spec.shape[0] + beyond, spec.shape[1])
         path, names = folder / LAYER_TABLE, ["embed_tokens_per_layer.weight"]
         with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
             binary = Path(temporary) / "table"
@@ -120,7 +123,7 @@ class LayerTable(Part):
             if saturated := write_embedding_bin(binary, scaled, dtype, bar.advance):
                 warn_saturated(saturated, "of the per-layer embedding")
             pt = path.with_suffix(".pt")
-            write_embedding_pt(pt, binary, spec.tensor_shapes, dtype, names=names, within="state_dict")
+            write_embedding_pt(pt, binary, (shape,), dtype, names=names, within="state_dict")
 
 
 def names_of_table(table: Path, others: Sequence[Path]) -> Iterator[SecondName]:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
-from ..blocks import DeltaNet
+from ..blocks import DeltaNet, altup, sparse_mlp
 from ..blocks.attention import attention_blocks
+from ..blocks.positions import sinusoids
 from ..blocks.unit_norms import unit_norms
 from ..common.progress import Progress
 from ..common.rope import Rope, grown, query_growth, unturned
@@ -32,6 +33,7 @@ from ..weights.roles import (
     LOGIT_CAP,
     ONE,
     POSITION_ROWS,
+    POSITIONS,
     QUERY_COS,
     QUERY_SIN,
     ROPE_COLUMNS,
@@ -60,9 +62,7 @@ def write_weights(
             columns = np.array([axis * len(config.axes) + j for j, axis in enumerate(config.axes)], np.int32)
             entries.append(writer.add(ROPE_COLUMNS, "int32", "dense", columns.shape, columns))
         if config.positions is not None:
-            rows = np.arange(
-                config.first_position, config.first_position + model.options.context, dtype=np.int32
-            )
+            rows = np.arange(config.first_position, config.first_position + model.options.context, dtype=np.int32)
             entries.append(writer.add(POSITION_ROWS, "int32", "dense", rows.shape, rows))
         blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
         if (net := next((block for block in blocks if isinstance(block, DeltaNet)), None)) is not None:
@@ -94,6 +94,11 @@ def _dense_constants(model: PreparedModel) -> Iterator[tuple[str, NDArray[np.flo
     yield from rope_tables(config, model.options.context)
     if config.source_size is not None or config.condition_size is not None:
         yield ONE, np.ones((1, 1, 1), np.float32)
+    for name, number in (*altup.constants(config), *sparse_mlp.constants(config)):
+        yield name, np.array([number], np.float32)
+    if config.sinusoids:
+        rows = config.first_position + model.options.context
+        yield POSITIONS.name, sinusoids(rows, config.hidden_size)
     if config.logit_cap is not None:
         yield LOGIT_CAP, np.array([config.logit_cap], np.float32)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..blocks.altup import stream_weights
 from ..blocks.head import head_weights, input_weights
 from ..blocks.mtp import mtp_weights
 from ..blocks.per_layer import layer_input_weights
@@ -35,7 +36,9 @@ def weight_specs(
         CompileError: A quantised weight whose inputs are not a multiple of 64.
     """
     tensors = config.family.tensors
-    specs = specs_of([*input_weights(config), *layer_input_weights(config)], tensors, profile, None)
+    specs = specs_of(
+        [*input_weights(config), *stream_weights(config), *layer_input_weights(config)], tensors, profile, None
+    )
     for layer in range(config.num_layers + mtp):
         weights = [weight for block in config.blocks(layer) for weight in block.weights(config)]
         # The biases of a layer are stored behind its other weights.

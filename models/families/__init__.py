@@ -11,10 +11,11 @@ from ..common.errors import CompileError
 from ..family import Family
 from ..model_config import ModelConfig
 
-FAMILIES: dict[str, Family] = {
-    name: importlib.import_module(f"{__name__}.{name}").FAMILY
+_RECORDS: list[Family] = [
+    importlib.import_module(f"{__name__}.{name}").FAMILY
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
-}
+]
+FAMILIES: dict[str, Family] = {family.model_type: family for family in _RECORDS}
 
 
 def titles_of(has: Callable[[Family], object]) -> str:

@@ -17,7 +17,7 @@ from ..sounds import gemma4 as sounds
 from ..towers.gemma4 import GEMMA4
 from ..weights import roles
 from .shared.dense import CONTRACT, expert_tensors
-from .shared.gemma import KEYS, TENSORS, TINY, window_by_pattern
+from .shared.gemma import KEYS, LAYER_INPUTS, SHARED_KEYS, TENSORS, TINY, source_of_keys, window_by_pattern
 from .shared.gguf import GGUF_NORMS_AROUND, LOCAL_THETA, PATTERN, windows_by_layer
 
 _LAYER = "model.layers.{layer}"
@@ -54,20 +54,6 @@ def _whole_sizes(values: Mapping[str, Any]) -> tuple[int, int]:
     return head_dim, kv_heads
 
 
-def _source(config: ModelConfig, layer: int) -> int | None:
-    """The layer whose keys and values a layer takes; None where it has its own."""
-    windows, first = config.windows, len(config.windows) - config.flags["num_kv_shared_layers"]
-    if layer < first:
-        return None
-    like = [other for other in range(first) if (windows[other] is None) == (windows[layer] is None)]
-    if not like:
-        raise CompileError(
-            f"config.json: num_kv_shared_layers={config.flags['num_kv_shared_layers']} leaves no layer whose keys and "
-            f"values layer {layer} could share"
-        )
-    return like[-1]
-
-
 def _attention(config: ModelConfig, layer: int, source: int | None) -> Attention:
     """With keys and values of its own, or those of `source`."""
     flags, window = config.flags, config.windows[layer]
@@ -99,7 +85,7 @@ def _attention(config: ModelConfig, layer: int, source: int | None) -> Attention
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    source = _source(config, layer)
+    source = source_of_keys(config, layer)
     wide = 2 * config.intermediate_size if config.flags["use_double_wide_mlp"] and source is not None else None
     mlp: Block = Mlp(gelu="gelu_tanh", out_norm=True, inner=wide)
     if config.experts is not None:
@@ -194,7 +180,7 @@ _MODEL = Family(
     tensors={
         **TENSORS,
         roles.QK: Tensors("stack", tuple(f"{_LAYER}.self_attn.{part}_proj.weight" for part in "qk")),
-        roles.Q: plain(f"{_LAYER}.self_attn.q_proj.weight"),
+        **SHARED_KEYS,
         roles.LAYER_SCALE: plain(f"{_LAYER}.layer_scalar"),
         roles.MLP_ALONE_NORM: plain(f"{_LAYER}.post_feedforward_layernorm_1.weight"),
         roles.EXPERTS_NORM: plain(f"{_LAYER}.pre_feedforward_layernorm_2.weight"),
@@ -203,12 +189,7 @@ _MODEL = Family(
         roles.ROUTER_NORM: plain(f"{_LAYER}.router.scale"),
         roles.EXPERT_FACTORS: plain(f"{_LAYER}.router.per_expert_scale"),
         **expert_tensors(_EXPERT),
-        roles.LAYER_INPUT_GATE: plain(f"{_LAYER}.per_layer_input_gate.weight"),
-        roles.LAYER_INPUT_OUT: plain(f"{_LAYER}.per_layer_projection.weight"),
-        roles.LAYER_INPUT_NORM: plain(f"{_LAYER}.post_per_layer_input_norm.weight"),
-        roles.LAYER_INPUTS: plain("model.per_layer_model_projection.weight"),
-        roles.LAYER_INPUTS_NORM: plain("model.per_layer_projection_norm.weight"),
-        roles.LAYER_TABLE: plain("model.embed_tokens_per_layer.weight"),
+        **LAYER_INPUTS,
     },
     contract=replace(
         CONTRACT,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..blocks import Attention, Block, Mlp
-from ..common.config_keys import Key, Only
+from ..common.config_keys import Key
 from ..family import Family, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
@@ -18,9 +18,9 @@ _DECODER = "model.decoder"
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    bias = config.flags["enable_bias"]
-    attention = Attention(rotated=False, qkv_bias=bias, out_bias=bias)
-    return attention, Mlp(alone=function_of(config.flags), bias=bias)
+    bias, before = config.flags["enable_bias"], config.flags["do_layer_norm_before"]
+    attention = Attention(rotated=False, qkv_bias=bias, out_bias=bias, in_norm=before, sum_norm=not before)
+    return attention, Mlp(alone=function_of(config.flags), bias=bias, in_norm=before, sum_norm=not before)
 
 
 def _hidden(values: Mapping[str, Any]) -> int:
@@ -30,18 +30,20 @@ def _hidden(values: Mapping[str, Any]) -> int:
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     width, affine = values["word_embed_proj_dim"], values["layer_norm_elementwise_affine"]
     other = {} if width == values["hidden_size"] else {"input_size": width, "output_size": width}
-    return {**learned(values, FAIRSEQ_ROWS_BEFORE), "norm_weight": affine, "norm_bias": affine, **other}
+    final = values["do_layer_norm_before"] and not values["_remove_final_layer_norm"]
+    norms = {"norm_weight": affine, "norm_bias": affine, "final_norm": final}
+    return {**learned(values, FAIRSEQ_ROWS_BEFORE), **norms, **other}
 
 
 FAMILY = Family(
     model_type="opt",
     architecture="OPTForCausalLM",
     title="OPT",
-    models="OPT 125M, 1.3B to 66B, Galactica",
+    models="OPT 125M to 66B, Galactica",
     has="layer norms with biases, or without weights and biases (`layer_norm_elementwise_affine`); a learned row for "
     "each of `max_position_embeddings` positions, and no RoPE; no gate in the MLP, ReLU for SiLU "
     "(`activation_function`); `enable_bias` on all Linears; `word_embed_proj_dim` numbers of each token in the "
-    "embedding",
+    "embedding; norms of the sums behind attention and MLP, and no final one, if `do_layer_norm_before` is false",
     keys=(
         Key("hidden_size"),
         *POSITION_KEYS,
@@ -51,8 +53,8 @@ FAMILY = Family(
         Key("enable_bias", "flag", absent=True),
         Key("layer_norm_elementwise_affine", "flag", absent=True),
         Key("word_embed_proj_dim", absent=_hidden, null=_hidden),
-        Only("do_layer_norm_before", True),
-        Only("_remove_final_layer_norm", False),
+        Key("do_layer_norm_before", "flag", absent=True),
+        Key("_remove_final_layer_norm", "flag", absent=False),
     ),
     spelled={"rms_norm_eps": "", "intermediate_size": "ffn_dim", "hidden_act": "activation_function", **UNREAD},
     layer=_layer,

@@ -188,7 +188,7 @@ class GraphBuilder(GraphLinears):
 
     def smallest(self, name: str, x: Ref) -> Ref:
         """[.., n] -> [.., 1], the smallest of the last axis."""
-        return self._op("ReduceMin", name, [x], (*x.shape[:-1], 1))
+        return self.function_of_rows("ReduceMin", name, x)
 
     def _with_state(
         self,

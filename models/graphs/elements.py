@@ -51,6 +51,10 @@ class GraphElements(GraphMoves):
         """A function of each element, such as `Gelu`."""
         return self._op(kind, name, [x], x.shape, attributes)
 
+    def function_of_rows(self, kind: str, name: str, x: Ref) -> Ref:
+        """[.., n] -> [.., 1]: `ReduceSum`, `ReduceMean` and so on of the last axis."""
+        return self._op(kind, name, [x], (*x.shape[:-1], 1))
+
     def gate_mul(self, name: str, x: Ref, gate: Ref, function: str) -> Ref:
         """x * function(gate): sigmoid, silu or softplus; a gate for each element, or G that share them, [B, T, G]."""
         assert gate.shape[:2] == x.shape[:2], (name, x.shape, gate.shape)

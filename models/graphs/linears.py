@@ -40,6 +40,11 @@ class GraphLinears(GraphElements):
         assert b.shape[:2] == (1, *a.shape[2:]), (name, a.shape, b.shape)
         return self._op("MatMul", name, [a, b], (*a.shape[:2], b.shape[2]))
 
+    def mat_mul_each(self, name: str, a: Ref, b: Ref) -> Ref:
+        """[B, T, M, K] times [B, T, K, N] -> [B, T, M, N], of each token by itself."""
+        assert (*a.shape[:2], a.shape[3]) == b.shape[:3], (name, a.shape, b.shape)
+        return self._op("MatMul", name, [a, b], (*a.shape[:3], b.shape[3]))
+
     def moe_route(
         self,
         name: str,

@@ -66,8 +66,7 @@ def _contents(options: CompileOptions) -> Contents:
 def _check_context(options: CompileOptions) -> None:
     if options.context < PREFILL_TOKENS:
         raise CompileError(
-            f"--context-length {options.context}: expected at least {PREFILL_TOKENS}, the tokens of Whisper's "
-            "prefill"
+            f"--context-length {options.context}: expected at least {PREFILL_TOKENS}, the tokens of Whisper's prefill"
         )
 
 

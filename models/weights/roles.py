@@ -85,6 +85,18 @@ LAYER_INPUT_GATE = Role("layer_input_gate", "layers.{layer}.per_layer_input.gate
 LAYER_INPUT_OUT = Role("layer_input_out", "layers.{layer}.per_layer_input.projection.weight", "linear")
 LAYER_INPUT_NORM = Role("layer_input_norm", "layers.{layer}.per_layer_input.norm.weight", "norm")
 LAYER_SCALE = Role("layer_scale", "layers.{layer}.scale", "factors")
+# Of AltUp: to streams of hidden states and from them, and in each layer what coefficients are made by.
+ALTUP_IN = Role("altup_in", "altup.in.weight", "linear")
+ALTUP_OUT = Role("altup_out", "altup.out.weight", "linear")
+ALTUP_NORM = Role("altup_norm", "layers.{layer}.altup.norm.weight", "norm")
+ALTUP_ROUTER = Role("altup_router", "layers.{layer}.altup.router.weight", "linear")
+ALTUP_PREDICT = Role("altup_predict", "layers.{layer}.altup.predict", "factors")
+ALTUP_CORRECT = Role("altup_correct", "layers.{layer}.altup.correct", "factors")
+ALTUP_CORRECTED = Role("altup_corrected", "layers.{layer}.altup.corrected_scale", "factors")
+LAUREL_DOWN = Role("laurel_down", "layers.{layer}.laurel.down.weight", "linear")
+LAUREL_UP = Role("laurel_up", "layers.{layer}.laurel.up.weight", "linear")
+LAUREL_NORM = Role("laurel_norm", "layers.{layer}.laurel.norm.weight", "norm")
+SPARSE_GATE_UP = Role("sparse_gate_up", GATE_UP.name, "linear")  # one under the other, where few gates are kept
 LAYER_TABLE = Role("layer_table", "per_layer_embedding", "linear")  # a file of its own, never in a graph
 ROUTER, ROUTER_BIAS = pair("router", "layers.{layer}.mlp.router")
 ROUTER_CHOICE = Role("router_choice", "layers.{layer}.mlp.router.choice_bias", "bias")
@@ -164,10 +176,18 @@ UNIT_KEYS = "linear_attn.unit_keys"  # [K], 1 / sqrt(K): the norm of a head as a
 ROPE_COS, ROPE_SIN, ROPE_COLUMNS = "rope.cos", "rope.sin", "rope.columns"
 LOCAL_COS, LOCAL_SIN = "rope.local.cos", "rope.local.sin"  # of layers with a window, where they turn otherwise
 LOGIT_CAP = "logit_cap"  # [1]
+ALTUP_ONE, ALTUP_SHARE = "altup.one", "altup.share"  # [1], as those below
+ALTUP_ROUTER_SCALE, ALTUP_ROW_SCALE, ALTUP_LEAST = "altup.router_scale", "altup.row_scale", "altup.least"
+LAUREL_STATE_SCALE, LAUREL_SCALE = "laurel.state_scale", "laurel.scale"
 POSITION_ROWS = "positions.rows"  # int32 [context]: which row of the table a position has
 ONE = "one"  # [1, 1, 1]
 
 QUERY_COS, QUERY_SIN = "rope.query.cos", "rope.query.sin"  # of q, where it grows with its position
+
+
+def cutoff(layer: int) -> str:
+    """Returns the name of how many deviations above their mean gates of a layer must be to be kept, [1]."""
+    return f"layers.{layer}.mlp.cutoff"
 
 
 def ones(count: int) -> str:

@@ -101,7 +101,12 @@ _OF_LANGUAGE = Section(
     "language",
     (
         _option("--prefill-length", metavar="P", type=int, help="tokens in a prefill chunk"),
-        _option("--context-length", metavar="C", type=int, help="rows of the KV caches (2048, or fewer where the model has fewer)"),
+        _option(
+            "--context-length",
+            metavar="C",
+            type=int,
+            help="rows of the KV caches (2048, or fewer where the model has fewer)",
+        ),
         _flag("--all-logits", help="prefill returns the logits of all rows, [1, P, V]"),
         _flag("--argmax", help="decode also returns the ids of the largest logits"),
         _option(

@@ -16,6 +16,7 @@ def logit_bound(config) -> float:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     sizes = (getattr(config, name, None) for name in ("intermediate_size", "moe_intermediate_size", "n_inner"))
     inner = next(filter(None, sizes), 4 * config.hidden_size)
+    inner = max(inner) if isinstance(inner, list) else inner  # Gemma 3n has one for each layer
     reductions = (config.hidden_size, inner, config.num_attention_heads * head_dim)
     return 64 * 2**-24 * (max(reductions) * config.num_hidden_layers) ** 0.5
 
@@ -50,7 +51,7 @@ def random_weights(model) -> None:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
             elif name.endswith("bias"):
                 parameter.copy_(torch.randn_like(parameter) * 0.1)
-            elif name.endswith("sinks"):
+            elif name.endswith(("sinks", "correct_output_scale")):
                 parameter.copy_(torch.randn_like(parameter))
         for name, buffer in model.named_buffers():
             if name.endswith(("e_score_correction_bias", "expert_bias")):

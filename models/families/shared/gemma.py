@@ -10,6 +10,7 @@ from ...common.config_keys import Key, Only, size
 from ...common.config_rules import Windows, sliding_layers, windows_in
 from ...common.errors import CompileError
 from ...family import Tensors, plain
+from ...model_config import ModelConfig
 from ...weights import roles
 from . import dense
 
@@ -44,6 +45,18 @@ TENSORS: Mapping[roles.Role, Tensors] = {
     roles.MLP_OUT_NORM: plain(f"{_LAYER}.post_feedforward_layernorm.weight"),
 }
 
+# Of layers that take keys and values of another.
+SHARED_KEYS: Mapping[roles.Role, Tensors] = {roles.Q: plain(f"{_LAYER}.self_attn.q_proj.weight")}
+
+LAYER_INPUTS: Mapping[roles.Role, Tensors] = {
+    roles.LAYER_INPUT_GATE: plain(f"{_LAYER}.per_layer_input_gate.weight"),
+    roles.LAYER_INPUT_OUT: plain(f"{_LAYER}.per_layer_projection.weight"),
+    roles.LAYER_INPUT_NORM: plain(f"{_LAYER}.post_per_layer_input_norm.weight"),
+    roles.LAYER_INPUTS: plain("model.per_layer_model_projection.weight"),
+    roles.LAYER_INPUTS_NORM: plain("model.per_layer_projection_norm.weight"),
+    roles.LAYER_TABLE: plain("model.embed_tokens_per_layer.weight"),
+}
+
 TINY: Mapping[str, Any] = {
     **{key: value for key, value in dense.TINY.items() if key != "hidden_act"},
     "head_dim": 64,
@@ -60,6 +73,20 @@ def folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
         "residual_scale": _RESIDUAL_SCALE,
         "logit_cap": values["final_logit_softcapping"],
     }
+
+
+def source_of_keys(config: ModelConfig, layer: int) -> int | None:
+    """Returns the layer whose keys and values a layer takes; None where it has its own."""
+    windows, first = config.windows, len(config.windows) - config.flags["num_kv_shared_layers"]
+    if layer < first:
+        return None
+    like = [other for other in range(first) if (windows[other] is None) == (windows[layer] is None)]
+    if not like:
+        raise CompileError(
+            f"config.json: num_kv_shared_layers={config.flags['num_kv_shared_layers']} leaves no layer whose keys and "
+            f"values layer {layer} could share"
+        )
+    return like[-1]
 
 
 def of_gguf(get: Callable[[str], Any], config: Mapping[str, Any], layers_of_27b: int) -> dict[str, Any]:
