@@ -40,7 +40,8 @@ graphs, pipeline stages, `.hmms` for several devices, `--position-ids` and every
 - Families with [linear attention](compile.md#linear-attention), [state-space layers](compile.md#state-space-layers) or
   [short convolutions](compile.md#short-convolutions) have no verify and draft graphs and no `--position-ids`; most of
   the first have [multi-token prediction](compile.md#multi-token-prediction).
-- [Gemma 4](compile.md#gemma-4) has some of these graphs only for some of its models.
+- [Gemma 4](compile.md#gemma-4) has some of these graphs only for some of its models. Gemma 3n has prefill, decode,
+  verify and all-logits, of one slot on one device.
 - Qwen3-Omni with a talker has no pipeline stages, and a forced aligner has a prefill graph alone.
 
 gpt-oss, Laguna and Gemma 4 also have the vendor's mask inputs ([`--masks`](compile.md#masks)), and `--vision` compiles

@@ -128,5 +128,4 @@ FAMILY = Family(
         "hidden_size_per_layer_input": 64,
         "vocab_size_per_layer_input": 300,
     },
-    other_values=True,
 )

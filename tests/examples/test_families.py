@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llm_packages import DEMO_CHECKPOINT, WITHOUT_AXES, LoadedPackage, compile_package
+from llm_packages import DEMO_CHECKPOINT, LAYER_INPUTS, WITHOUT_AXES, LoadedPackage, compile_package
 
 from tcim_lite.llm import Package, encode_chat, load_tokenizer
 from tcim_lite.models.families import FAMILIES
@@ -87,6 +87,7 @@ LEADING = [*CHANGES, *{repr(FAMILIES[family].contract): family for family in WIT
 OF_THE_HOST = ("all logits", "batch", "pipeline", "two devices")
 CASES = [(family, flow) for family in WITHOUT_AXES for flow in FLOWS if family in LEADING or flow not in OF_THE_HOST]
 CASES += [("qwen3_next", flow) for flow in FLOWS if flow != "speculative"]
+CASES += [(family, flow) for family in LAYER_INPUTS for flow in ("chat", "all logits")]
 
 
 @pytest.mark.parametrize(("family", "flow"), CASES)

@@ -14,7 +14,7 @@ import tcim_lite.runtime as tcim
 from tcim_lite import layers
 from tcim_lite.llm import Generator, Package, cache_names, load_pair
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
-from tcim_lite.models.families import FAMILIES
+from tcim_lite.models.families import FAMILIES, read_config
 
 ROOT = Path(__file__).parent.parent.parent
 DEMO_CHECKPOINT = ROOT / "examples" / "demo_checkpoint"
@@ -27,8 +27,10 @@ HYBRIDS = [name for name, family in FAMILIES.items() if family.contract.carried]
 # Every profile, and every form of a block: families differ in blocks, not in numbers.
 MODELS = [("qwen3", quant) for quant in QUANTS]
 MODELS += [(family, "w4a8h0_ssfp") for family in EVERY_FORM if family in STATELESS and family != "qwen3"]
-# Those whose graphs may have several slots; the others take positions along three axes.
-WITHOUT_AXES = [name for name in STATELESS if not FAMILIES[name].contract.axes]
+# Those whose layers take inputs of their own: their graphs have one slot, and neither stages nor devices to share them.
+LAYER_INPUTS = [name for name, family in FAMILIES.items() if read_config(family.tiny_config).layer_inputs]
+# Those whose graphs may have several slots; of the others some take positions along three axes.
+WITHOUT_AXES = [name for name in STATELESS if not FAMILIES[name].contract.axes and name not in LAYER_INPUTS]
 
 
 def compile_package(checkpoint: Path, output: Path, **options) -> Package:

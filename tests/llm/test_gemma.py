@@ -1,16 +1,19 @@
 """Gemma in float32 against transformers: norms around blocks, two RoPEs, windows, capped logits, scaled states."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 from llm_packages import LoadedPackage, compile_package
 from oracle import assert_close, assert_float32_graphs_agree, logit_bound, oracle_logits, random_weights
+from safetensors.torch import save_file
 
 import tcim_lite.runtime as rt
-from tcim_lite.llm import run_graph
+from tcim_lite.llm import Package, run_graph
 from tcim_lite.llm.engine.slots import Slots
 from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
@@ -27,6 +30,31 @@ GEMMA3 = {
         "sliding_window": 130,
         "final_logit_softcapping": 0.5,
         "tie_word_embeddings": False,
+    },
+}
+
+
+GEMMA3N = {
+    "as it is": {},
+    "own keys, an embedding of its own, no scale of the corrected state": {
+        "num_kv_shared_layers": 0,
+        "altup_correct_scale": False,
+        "tie_word_embeddings": False,
+        "final_logit_softcapping": 0.5,
+    },
+    "odd sizes, five layers as usual": {
+        "hidden_size": 180,
+        "intermediate_size": 250,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "head_dim": 44,
+        "num_hidden_layers": 11,
+        "layer_types": None,
+        "num_kv_shared_layers": 5,
+        "activation_sparsity_pattern": None,
+        "laurel_rank": 17,
+        "hidden_size_per_layer_input": 20,
+        "vocab_size_per_layer_input": 7,
     },
 }
 
@@ -60,6 +88,50 @@ def test_the_language_model_of_a_gemma3_with_images(tmp_path):
     loaded = LoadedPackage(package)
     assert_close(loaded.prefill(tokens[:39]), want[38], logit_bound(config.text_config), "prefill")
     assert_close(loaded.decode(tokens[39], 39), want[39], logit_bound(config.text_config), "decode")
+
+
+@pytest.mark.parametrize("change", GEMMA3N)
+def test_gemma3n_agrees_with_transformers(tmp_path, change):
+    model = random_gemma("gemma3n_text", {**FAMILIES["gemma3n"].tiny, **GEMMA3N[change]})
+    assert_float32_graphs_agree(tmp_path, model)
+
+
+def test_the_language_model_of_a_gemma3n_with_images_and_sounds(tmp_path, recwarn):
+    """Its files have keys and values of layers that share those of others."""
+    model = random_gemma("gemma3n_text", dict(FAMILIES["gemma3n"].tiny))
+    tensors = {name.replace("model.", "model.language_model.", 1): x for name, x in model.state_dict().items()}
+    tensors |= {"model.vision_tower.x": torch.ones(2), "model.audio_tower.x": torch.ones(2)}
+    for layer, part in itertools.product((2, 3), ("k_proj", "v_proj", "k_norm")):
+        name = f"model.language_model.layers.{layer}.self_attn.{part}.weight"
+        tensors[name] = tensors[name.replace(f"layers.{layer}", "layers.0")].clone()
+    del tensors["lm_head.weight"]
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    config = {"architectures": ["Gemma3nForConditionalGeneration"], "model_type": "gemma3n"}
+    config |= {"text_config": model.config.to_dict(), "vision_config": {}, "audio_config": {}}
+    (folder / "config.json").write_text(json.dumps(config))
+    sizes = {"quant": "float32", "prefill_length": 32, "context_length": 64}
+    compile_checkpoint(CompileOptions(checkpoint=folder, output=tmp_path / "out", **sizes))
+    assert [str(each.message) for each in recwarn if "tokenizer" not in str(each.message)] == []
+    tokens = np.random.default_rng(0).integers(0, 331, 40).tolist()
+    want, loaded = oracle_logits(model, tokens), LoadedPackage(Package.open(tmp_path / "out"))
+    assert_close(loaded.prefill(tokens[:39]), want[38], logit_bound(model.config), "prefill")
+    assert_close(loaded.decode(tokens[39], 39), want[39], logit_bound(model.config), "decode")
+
+
+@pytest.mark.parametrize("quant", ["float16", "w8a8h1_sefp", "w4a8h0_ssfp"])
+def test_quantised_gemma3n_stays_near_transformers(tmp_path, quant):
+    """Not derived bounds: what rounding of this size leaves of random weights. A wrong layout gives errors near 1."""
+    sizes = {"hidden_size": 192, "intermediate_size": 320, "hidden_size_per_layer_input": 64}
+    model = random_gemma("gemma3n_text", {**FAMILIES["gemma3n"].tiny, **sizes})
+    model.save_pretrained(tmp_path / "hf")
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant=quant, prefill_length=32, context_length=64)
+    tokens = np.random.default_rng(0).integers(0, 331, 40).tolist()
+    want = oracle_logits(model, tokens)[-1]
+    got = LoadedPackage(package).prefill(tokens).astype(np.float64)
+    bound = {"float16": 0.02, "w8a8h1_sefp": 0.1, "w4a8h0_ssfp": 0.6}[quant]
+    assert np.linalg.norm(got - want) / np.linalg.norm(want) < bound
 
 
 def test_hidden_states_that_fp16_cannot_hold(tmp_path):

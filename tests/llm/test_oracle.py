@@ -101,8 +101,10 @@ def test_every_family_agrees_with_transformers(tmp_path, family, change):
         "gptj",
         "helium",
         "olmoe",
+        "openai-gpt",
         "opt",
         "stablelm",
+        "xglm",
     ):  # whose heads are as wide as hidden states in transformers
         names = FAMILIES[family].spelled
         hidden, heads = (shape.get(key) or shape[names[key]] for key in ("hidden_size", "num_attention_heads"))

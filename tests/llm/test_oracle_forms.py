@@ -53,6 +53,11 @@ FORMS = {
     },
     "opt, a narrow embedding": {"word_embed_proj_dim": 100, "activation_function": "gelu"},
     "opt, no biases, norms without weights": {"enable_bias": False, "layer_norm_elementwise_affine": False},
+    "opt, as 350M, norms of sums": {"do_layer_norm_before": False, "word_embed_proj_dim": 100},
+    "opt, norms of sums without weights": {"do_layer_norm_before": False, "layer_norm_elementwise_affine": False},
+    "opt, no final norm": {"_remove_final_layer_norm": True},
+    "openai-gpt, three layers, ReLU": {"n_layer": 3, "afn": "relu", "tie_word_embeddings": False},
+    "xglm, an embedding as it is": {"scale_embedding": False, "activation_function": "relu", "ffn_dim": 250},
 }
 LLAMA4 = {
     "as it is": {},

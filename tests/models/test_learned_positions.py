@@ -16,7 +16,8 @@ from tcim_lite.models.common.errors import CheckpointError, CompileError, Compil
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES, read_config
 
-LEARNED = [name for name, family in FAMILIES.items() if read_config(family.tiny_config).positions is not None]
+TABLED = {name: read_config(family.tiny_config) for name, family in FAMILIES.items()}
+LEARNED = [name for name, config in TABLED.items() if config.positions is not None and not config.sinusoids]
 TURNED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 

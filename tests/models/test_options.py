@@ -17,7 +17,7 @@ from tcim_lite.models.compiler import CompileOptions
         ("output", None, "--output must be Path, got None"),
         ("name", 3, "--name must be str or None, got 3"),
         ("prefill_length", "8", "--prefill-length must be int, got '8'"),
-        ("context_length", 16.0, "--context-length must be int, got 16.0"),
+        ("context_length", 16.0, "--context-length must be int or None, got 16.0"),
         ("batch", True, "--batch must be int, got True"),
         ("verify_length", 1.5, "--verify-length must be int or None, got 1.5"),
         ("audio_frames", "100", "--audio-frames must be int or None, got '100'"),
