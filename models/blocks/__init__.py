@@ -11,6 +11,7 @@ from .deepstack import Deepstack
 from .delta_net import DeltaNet
 from .latent_attention import LatentAttention
 from .layer_scale import LayerScale
+from .mamba import Mamba
 from .mamba2 import Mamba2
 from .mlp import Mlp
 from .mlp_and_experts import MlpAndExperts
@@ -28,6 +29,7 @@ Block: TypeAlias = (
     | Laurel
     | LatentAttention
     | LayerScale
+    | Mamba
     | Mamba2
     | Mlp
     | MlpAndExperts
@@ -47,6 +49,7 @@ __all__ = [
     "LatentAttention",
     "Laurel",
     "LayerScale",
+    "Mamba",
     "Mamba2",
     "Mlp",
     "MlpAndExperts",

@@ -32,6 +32,8 @@ _IN_HEAD_FORMAT = (
     roles.OTHER_UP,
     roles.OTHER_DOWN,
 )
+# Small matrices whose results are summed over the tokens of a text: they stay floats.
+_IN_TENSOR_FORMAT = (roles.SSM_SELECT, roles.SSM_STEPS)
 
 
 def specs_of(
@@ -122,7 +124,7 @@ def _linear_spec(
     spec = LinearSpec(
         role=weight.role,
         layer=layer,
-        format=profile.head_format if weight.role in _IN_HEAD_FORMAT else profile.body_format,
+        format=_format_of(weight.role, profile),
         shape=shape if weight.experts is None else (weight.experts, *shape),
         tensors=names,
         tensor_shapes=shapes * (weight.experts or 1),
@@ -142,6 +144,12 @@ def _linear_spec(
             "compile with --quant float16"
         )
     return spec
+
+
+def _format_of(role: roles.Role, profile: Profile) -> str:
+    if role in _IN_TENSOR_FORMAT:
+        return "linear_f16" if profile.tensor_dtype == "float16" else "linear_f32"
+    return profile.head_format if role in _IN_HEAD_FORMAT else profile.body_format
 
 
 def table_spec(role: roles.Role, tensors: Mapping[roles.Role, Tensors], shape: tuple[int, int]) -> LinearSpec:

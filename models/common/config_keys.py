@@ -29,11 +29,12 @@ class Key:
 
     Attributes:
         name: In `config.json`.
-        kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layer` the number of a
-            layer, `until` such or -1 for the last, `layers` a list of such, `sizes` a list of positive integers,
-            `numbers` one of positive numbers, `amounts` one of such or 0, `names` a list of texts, `choice` a text or a
-            flag, `optional` a positive number or none, `count` a whole number from 0 on, `same_size` a positive integer
-            or a list of it for each layer, `by_layer` an object of objects by layer, or none.
+        kind: `size` is a positive integer, `size_or_auto` such or "auto", `number` a positive number, `flag` true or
+            false, `layer` the number of a layer, `until` such or -1 for the last, `layers` a list of such, `sizes` a
+            list of positive integers, `numbers` one of positive numbers, `amounts` one of such or 0, `names` a list of
+            texts, `choice` a text or a flag, `optional` a positive number or none, `count` a whole number from 0 on,
+            `same_size` a positive integer or a list of it for each layer, `by_layer` an object of objects by layer, or
+            none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key; of files that have both it counts, as in transformers.
@@ -42,6 +43,7 @@ class Key:
     name: str
     kind: Literal[
         "size",
+        "size_or_auto",
         "number",
         "flag",
         "layer",
@@ -124,6 +126,11 @@ def size(name: str, value: Any) -> int:
     if value > most:
         raise CompileError(f"config.json: {name} must be at most {most}, got {value}")
     return value
+
+
+def size_or_auto(name: str, value: Any) -> int | str:
+    """Returns `value` if it can be the size of something, or is "auto"."""
+    return "auto" if value == "auto" else size(name, value)
 
 
 def positive(name: str, value: Any) -> float:
@@ -228,6 +235,7 @@ def by_layer(name: str, value: Any) -> dict[int, dict[str, Any]] | None:
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "size": size,
+    "size_or_auto": size_or_auto,
     "number": positive,
     "flag": flag,
     "layer": layer,

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
-from ..blocks import Mlp, Moe
+from ..blocks import Mamba, Mlp, Moe
 from ..blocks.altup import join_streams, lower_streams
 from ..blocks.conditioned import lower_norm
 from ..blocks.head import lower_head, lower_input, lower_speaker
 from ..blocks.mtp import POST_NORM_HIDDEN
+from ..blocks.nets import nets_of
 from ..blocks.part import GraphPart
 from ..blocks.per_layer import lower_layer_inputs
 from ..blocks.shards import Shard
@@ -68,9 +69,11 @@ def build_graph(
         lora=inputs.lora(lora),
     )
     x, kept = _lower_layers(part, spec, x, given)
-    # What mixes rows of the input computes them all, so do products of inputs and streams; a condition is of no row.
+    # What mixes rows of the input computes them all, and so do products of inputs, streams and channels; a condition is
+    # of no row.
     mixed = config.source_size is not None or config.condition_size is not None
-    whole = mixed or config.streams > 1 or bool(part.lora)
+    by_channel = any(isinstance(net, Mamba) for net in nets_of(config).values())
+    whole = mixed or by_channel or config.streams > 1 or bool(part.lora)
     counted = None if whole else live_rows
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")} | _handed_on(inputs, part), live_rows=counted)

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..blocks import Attention, DeltaNet, Mamba2, MlpAndExperts, ShortConv
+from ..blocks import Attention, DeltaNet, Mamba, Mamba2, MlpAndExperts, ShortConv
 from ..blocks.nets import nets_of
 from ..common.errors import CompileError
 from ..families import titles_of
@@ -240,7 +240,7 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
         flag = "--split-conv" if options.split_conv else "--recurrent-in-place"
         raise CompileError(f"{flag}: states of {config.family.title} are columns of one convolution; leave it out")
     nets = nets_of(config).values()
-    if options.split_conv and any(isinstance(net, Mamba2) for net in nets):
+    if options.split_conv and any(isinstance(net, Mamba | Mamba2) for net in nets):
         raise CompileError(f"--split-conv: convolutions of {config.family.title} are not over q, k and v; leave it out")
     for stage, layers in enumerate(_stages(config.num_layers, options.pipeline)):
         if not any(isinstance(block, Attention) for layer in layers for block in config.blocks(layer)):
@@ -250,6 +250,11 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
                 "fewer stages"
             )
     for net in nets:
+        if isinstance(net, Mamba) and options.ndevice > 1:
+            raise CompileError(
+                f"--ndevice {options.ndevice}: state-space layers of {config.family.title} make steps of all channels, "
+                "and are compiled for one device; leave it out"
+            )
         if isinstance(net, Mamba2) and net.groups % options.ndevice:
             raise CompileError(
                 f"--ndevice {options.ndevice} does not divide the {net.groups} groups of state-space layers, which are "

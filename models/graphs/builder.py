@@ -170,6 +170,19 @@ class GraphBuilder(GraphLinears):
             attributes["state"] = "in_place"
         return self._with_state("DeltaRule", name, operands, shape, state, new_states, attributes)
 
+    def selective_scan(
+        self, name: str, qkv: tuple[Ref, Ref, Ref], state: Ref, decay: Ref, new_states: Sequence[str]
+    ) -> tuple[Ref, tuple[Ref, ...]]:
+        """Linear attention in which each key of each head decays by itself: results as those of `delta_rule`.
+
+        `decay` is the logarithm of what is left, [B, T, heads, K]; q is taken as it is.
+        """
+        attributes: dict[str, int | float | str] = {"update_rule": "gated", "scale": 1.0}
+        if self._values[state.id].kind == "state":
+            attributes["state"] = "in_place"
+        operands = [*qkv, state, decay]
+        return self._with_state("DeltaRule", name, operands, qkv[2].shape, state, new_states, attributes)
+
     def largest(self, name: str, x: Ref) -> tuple[Ref, Ref]:
         """[.., n] -> the place of the largest of the last axis, int32 [.., 1], and what is there, [.., 1]."""
         shape = (*x.shape[:-1], 1)

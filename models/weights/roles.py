@@ -129,6 +129,15 @@ SSM_SKIP = Role("ssm_skip", "layers.{layer}.ssm.skip", "bias", "heads")
 SSM_NORM = Role("ssm_norm", "layers.{layer}.ssm.norm.weight", "norm")
 SSM_NORM_FACTORS = Role("ssm_norm_factors", SSM_NORM.name, "factors", "heads")  # of several groups
 SSM_OUT, SSM_OUT_BIAS = pair("ssm_out", "layers.{layer}.ssm.out_proj", "hidden")
+# Of one whose channels have states each (Mamba 1): of values, to what steps are made of, B and C, and their norms; then
+# to steps, the rate of each element of a state, and what of values is added behind the recurrence.
+SSM_SELECT = Role("ssm_select", "layers.{layer}.ssm.select.weight", "linear")
+SSM_RANK_NORM = Role("ssm_rank_norm", "layers.{layer}.ssm.rank_norm.weight", "norm")
+SSM_KEY_NORM = Role("ssm_key_norm", "layers.{layer}.ssm.key_norm.weight", "norm")
+SSM_QUERY_NORM = Role("ssm_query_norm", "layers.{layer}.ssm.query_norm.weight", "norm")
+SSM_STEPS, SSM_STEPS_BIAS = pair("ssm_steps", "layers.{layer}.ssm.steps")
+SSM_RATES = Role("ssm_rates", "layers.{layer}.ssm.rates", "factors")
+SSM_SKIPS = Role("ssm_skips", "layers.{layer}.ssm.skips", "factors")
 # Of a short convolution: to two gates and values, its taps, and from what the second gate leaves.
 CONV_IN, CONV_IN_BIAS = pair("conv_in", "layers.{layer}.conv.in_proj", "heads")
 CONV_TAPS = Role("conv_taps", "layers.{layer}.conv.taps.weight", "taps", "heads")

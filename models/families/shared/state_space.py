@@ -103,6 +103,27 @@ def checked(inner: int, *, heads: int, groups: int, **options: Any) -> Mamba2:
     return Mamba2(heads=heads, values=inner // heads, groups=groups, **options)
 
 
+def rank_of(said: int | str, hidden: int) -> int:
+    """Returns how many numbers steps are made of, of Mamba 1; "auto" is one for 16 of a hidden state."""
+    return math.ceil(hidden / 16) if isinstance(said, str) else said
+
+
+def selective_tensors(net: str) -> Mapping[roles.Role, Tensors]:
+    """Returns where the weights of a layer as in Mamba 1 come from, its norms aside."""
+    modules = {
+        (roles.SSM_IN, roles.SSM_IN_BIAS): "in_proj",
+        (roles.SSM_TAPS, roles.SSM_TAPS_BIAS): "conv1d",
+        (roles.SSM_STEPS, roles.SSM_STEPS_BIAS): "dt_proj",
+        (roles.SSM_OUT, roles.SSM_OUT_BIAS): "out_proj",
+    }
+    return {
+        **tensors_of(modules, f"{net}."),
+        roles.SSM_SELECT: plain(f"{net}.x_proj.weight"),
+        roles.SSM_RATES: Tensors("matrix", (f"{net}.A_log",), function="minus_exp"),
+        roles.SSM_SKIPS: plain(f"{net}.D"),
+    }
+
+
 def tensors(net: str) -> Mapping[roles.Role, Tensors]:
     """Returns where the weights of a state-space layer come from."""
     return {
