@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..blocks import Attention, DeltaNet, Mamba, Mamba2, MlpAndExperts, ShortConv
+from ..blocks.attention import attention_blocks
 from ..blocks.nets import nets_of
 from ..common.errors import CompileError
 from ..families import titles_of
@@ -242,8 +243,10 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
     nets = nets_of(config).values()
     if options.split_conv and any(isinstance(net, Mamba | Mamba2) for net in nets):
         raise CompileError(f"--split-conv: convolutions of {config.family.title} are not over q, k and v; leave it out")
+    # A model without any caches says how long its context is.
+    attention = attention_blocks(config)
     for stage, layers in enumerate(_stages(config.num_layers, options.pipeline)):
-        if not any(isinstance(block, Attention) for layer in layers for block in config.blocks(layer)):
+        if attention and not any(isinstance(block, Attention) for layer in layers for block in config.blocks(layer)):
             raise CompileError(
                 f"--pipeline {options.pipeline}: stage {stage}, layers {layers.start} to {layers.stop - 1}, would have "
                 "linear attention or convolutions alone, and programs learn the context's length from a cache; take "

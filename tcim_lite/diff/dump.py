@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import runtime as tcim
 from ..errors import ArgumentError
-from ..llm import Masks, Package, lanes_of, last_logits, load_pair, prompt_chunks
+from ..llm import Masks, Package, context_length, lanes_of, last_logits, load_pair, prompt_chunks
 from ..llm.carried import carried_of, clear_carried, gives_each_state
 from ..llm.ports import is_state, tokens_of
 from ..llm.step_states import StepStates
@@ -72,7 +72,7 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
     graphs = [Watched(prefill, package.prefill_path), Watched(decode, package.decode_path)]
     inputs = [graphs[0].graph.values[id_] for id_ in graphs[0].graph.inputs]
     length = inputs[0].shape[1]
-    _check_calls(calls, len(embedding), next(value.shape[2] for value in inputs if value.kind == "state"))
+    _check_calls(calls, len(embedding), context_length(prefill))
     chunks = list(prompt_chunks(embedding, list(calls.prompt), length))
     _check_only(only, len(chunks) + len(calls.answer) + calls.greedy)
     outputs: Mapping[str, Array] = {}

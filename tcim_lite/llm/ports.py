@@ -188,7 +188,8 @@ def _lane(names: list[str]) -> Lane:
     joined = names[0] == "position_ids"
     axes = 3 if "_position_ids" in names[0] else int(joined)
     valid, current, *others = names[axes:]
-    first = next((i for i, name in enumerate(others) if is_cache(name)), len(others))
+    # Caches, or of a model that has none its states.
+    first = next((i for i, name in enumerate(others) if is_cache(name) or is_state(name)), len(others))
     masks = tuple(name for name in others[:first] if "attention_mask" in name)
     linear = next((name for name in others[:first] if "linear_attn_mask" in name), None)
     inputs = next((name for name in others[:first] if name.startswith("per_layer_inputs")), None)

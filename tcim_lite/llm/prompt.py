@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -157,5 +158,12 @@ def set_positions(module: Any, valid: int) -> None:
 
 
 def context_length(module: Any) -> int:
-    """Rows of the KV caches of an LLM graph."""
-    return module.get_input_info(lanes_of(module)[0].caches[0]).shape[2]
+    """Rows of the KV caches of an LLM graph; of one that has states alone, the tokens that it was compiled for."""
+    if caches := lanes_of(module)[0].caches:
+        return int(module.get_input_info(caches[0]).shape[2])
+    try:
+        return int(json.loads(module.get_custom_msg())["context_length"])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            "the graph has no KV caches, and its custom_msg does not say 'context_length'; compile the package again"
+        ) from None

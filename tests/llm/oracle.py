@@ -13,11 +13,12 @@ transformers = pytest.importorskip("transformers", reason="the oracle needs tran
 
 def logit_bound(config) -> float:
     """Of float32 graphs, relative to the largest logit of the position: the formula of docs/numerics.md section 9."""
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = getattr(config, "num_attention_heads", 1)  # none where all layers have states
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     sizes = (getattr(config, name, None) for name in ("intermediate_size", "moe_intermediate_size", "n_inner"))
     inner = next(filter(None, sizes), 4 * config.hidden_size)
     inner = max(inner) if isinstance(inner, list) else inner  # Gemma 3n has one for each layer
-    reductions = (config.hidden_size, inner, config.num_attention_heads * head_dim)
+    reductions = (config.hidden_size, inner, heads * head_dim)
     return 64 * 2**-24 * (max(reductions) * config.num_hidden_layers) ** 0.5
 
 

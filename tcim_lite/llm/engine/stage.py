@@ -18,6 +18,7 @@ import tcim_lite.runtime as tcim
 
 from ..package import Package
 from ..ports import Lane
+from ..prompt import context_length
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Stage(ABC):
         self.prefill, self.decode, self.verify = prefill, decode, verify
         self.lanes = lanes
         self.caches = [[decode.get_dev_input(name) for name in lane.caches] for lane in lanes]
-        self.context_length: int = self.caches[0][0].shape[2]
+        self.context_length: int = context_length(decode)
         self.outputs = [decode.get_output_name(i) for i in range(decode.get_num_outputs())]
         self.before_run: Callable[[], None] = lambda: None
 
