@@ -30,6 +30,11 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     return (block,)
 
 
+def _groups(values: Mapping[str, Any]) -> int:
+    """What devices share out evenly."""
+    return int(values["n_groups"])
+
+
 def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
     heads, size, inner = values["mamba_n_heads"], values["head_dim"], inner_of(values)
     if heads * size != inner:
@@ -45,11 +50,13 @@ FAMILY = Family(
     has="[state-space layers](compile.md#state-space-layers), and neither attention nor MLPs; `use_bias`, "
     "`use_conv_bias`; any context",
     keys=(
+        Key("n_groups", absent=8),
         *KEYS,
+        Key("num_attention_heads", absent=_groups),
+        Key("num_key_value_heads", absent=_groups),
         Key("head_dim", absent=64),
         Key("intermediate_size", absent=inner_of),
         Key("mamba_n_heads", absent=128),
-        Key("n_groups", absent=8),
         Key("state_size", absent=128),
         Key("tie_word_embeddings", "flag", absent=False),
         NO_LIMIT,

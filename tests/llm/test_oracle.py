@@ -139,6 +139,15 @@ BIASES = {"attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True, "ma
         ("nemotron_h", ODD | {"use_bias": True, "use_conv_bias": False, "n_groups": 1, "norm_topk_prob": False}),
         ("nemotron_h", {"moe_latent_size": 100, "n_group": 4, "topk_group": 2}),
         ("nemotron_h", {"layers_block_type": ["full_attention", "mlp", "linear_attention"], "mlp_bias": True}),
+        ("jamba", {}),
+        ("jamba", ODD | {"num_experts": 1, "mamba_dt_rank": "auto", "mamba_proj_bias": True, "mamba_conv_bias": False}),
+        ("jamba", {"attn_layer_period": 4, "attn_layer_offset": 2, "mamba_d_conv": 2, "expert_layer_period": 3}),
+        ("mamba", {}),
+        ("mamba", {"hidden_size": 90, "expand": 3, "time_step_rank": 7, "use_bias": True, "use_conv_bias": False}),
+        ("falcon_mamba", {}),
+        ("falcon_mamba", {"hidden_size": 90, "time_step_rank": 7, "mixer_rms_eps": 1e-3, "conv_kernel": 2}),
+        ("mamba2", {}),
+        ("mamba2", {"num_heads": 6, "head_dim": 64, "n_groups": 1, "use_bias": True, "use_conv_bias": False}),
     ],
 )
 def test_state_space_layers_agree_with_transformers(tmp_path, family, changes):
