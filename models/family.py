@@ -27,7 +27,8 @@ class Tensors:
 
     Attributes:
         transform: `plain` is one tensor; `matrix` is one of numbers that no Linear multiplies; `row` is a vector that
-            is a matrix of one row; `table` is one of matrices with a row for each head, which turns in pairs of
+            is a matrix of one row; `spread` is one along the third of four axes, which becomes a matrix of one column;
+            `table` is one of matrices with a row for each head, which turns in pairs of
             neighbours; `of_heads` is one of a tensor for each, in whose name `{expert}` stands for its number; `stack`
             puts tensors one under the other; `alternate` takes two, or the halves of one, in turns of 16 rows, each
             padded with zeros to a multiple of 16; `by_heads` stacks tensors of which the first has several parts head
@@ -45,6 +46,7 @@ class Tensors:
         "plain",
         "matrix",
         "row",
+        "spread",
         "table",
         "of_heads",
         "stack",

@@ -9,6 +9,7 @@ from .altup import AltUpCorrect, AltUpPredict, Laurel
 from .attention import Attention
 from .deepstack import Deepstack
 from .delta_net import DeltaNet
+from .key_delta_net import KeyDeltaNet
 from .latent_attention import LatentAttention
 from .layer_scale import LayerScale
 from .mamba import Mamba
@@ -26,6 +27,7 @@ Block: TypeAlias = (
     | Attention
     | Deepstack
     | DeltaNet
+    | KeyDeltaNet
     | Laurel
     | LatentAttention
     | LayerScale
@@ -46,6 +48,7 @@ __all__ = [
     "Block",
     "Deepstack",
     "DeltaNet",
+    "KeyDeltaNet",
     "LatentAttention",
     "Laurel",
     "LayerScale",

@@ -36,6 +36,7 @@ class LatentAttention:
         bias: The projections to latents and the output projection have biases.
         scale: Of the scores.
         in_pairs: Neighbours turn together in the checkpoint, otherwise the two halves.
+        rotated: Those elements turn by their positions; otherwise they are what all heads share of k, and no more.
     """
 
     latent: int
@@ -45,6 +46,7 @@ class LatentAttention:
     bias: bool
     scale: float
     in_pairs: bool
+    rotated: bool = True
 
     has_cache = True
 
@@ -141,10 +143,13 @@ class LatentAttention:
         mixed = builder.head_linear(f"{here}.mix_heads", mixed, part.weight(roles.VALUE_HEADS, layer))
         return builder.reshape(name, mixed, (batch, tokens, heads * self.values))
 
-    @staticmethod
-    def _turned(part: GraphPart, name: str, rows: Ref, first: int, heads: int) -> Ref:
+    def _turned(self, part: GraphPart, name: str, rows: Ref, first: int, heads: int) -> Ref:
         """Columns of [B, T, n] from `first` on, rotated by the tokens' positions, [B, T, heads, turns]."""
         turns = part.config.head_dim
+        shape = (*rows.shape[:2], heads, turns)
+        if not self.rotated:
+            own = part.builder.part(f"{name}_flat", rows, 2, first, first + heads * turns)
+            return part.builder.reshape(f"{name}_heads", own, shape)
         flat = part.builder.slice(f"{name}_flat", rows, first, first + heads * turns)
-        apart = part.builder.reshape(f"{name}_heads", flat, (*rows.shape[:2], heads, turns))
+        apart = part.builder.reshape(f"{name}_heads", flat, shape)
         return part.builder.rope(name, apart, roles.ROPE_COS, roles.ROPE_SIN, part.slots)

@@ -159,7 +159,7 @@ class Mamba:
         rates = builder.weight(part.weight(roles.SSM_RATES, layer))
         decays = builder.repeated("Mul", f"{here}.decays{end}", by_channel, rates)
         shape = (1, tokens, 1, self.keys)
-        mixed, new_state = builder.selective_scan(
+        mixed, new_state = builder.decayed_rule(
             f"{here}.rule{end}",
             (
                 builder.reshape(f"{here}.queries_of_all{end}", queries, shape),
@@ -167,7 +167,7 @@ class Mamba:
                 values,
             ),
             slot.carried[layer][1],
-            decays,
+            (decays,),
             slot.carried_names[layer][1],
         )
         slot.carried_on[layer] = (*slot.carried_on[layer], new_state)

@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 from ..model_config import ModelConfig
 from .delta_net import DeltaNet
+from .key_delta_net import KeyDeltaNet
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .short_conv import ShortConv
 
-Net: TypeAlias = DeltaNet | Mamba | Mamba2 | ShortConv
+Net: TypeAlias = DeltaNet | KeyDeltaNet | Mamba | Mamba2 | ShortConv
 
 
 def nets_of(config: ModelConfig, layers: Iterable[int] | None = None) -> dict[int, Net]:

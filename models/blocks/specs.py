@@ -79,12 +79,16 @@ def specs_of(
 def _vector_spec(
     weight: Weight, source: Tensors, layer: int | None, names: tuple[str, ...], merge: Merge
 ) -> VectorSpec:
-    whole = source.transform in ("plain", "row", "by_heads") or (merge == "in_pairs" and len(source.names) == 1)
+    whole = source.transform in ("plain", "row", "spread", "by_heads") or (
+        merge == "in_pairs" and len(source.names) == 1
+    )
     lengths = (sum(weight.outputs),) if whole else weight.outputs
     if source.transform == "table":
         lengths = weight.sections[: len(names)]
     if source.transform == "matrix":
         lengths = (weight.sections[0] * weight.outputs[0],)
+    columns = weight.outputs[0] if source.transform in ("row", "table", "matrix") else None
+    spread = source.transform == "spread"
     return VectorSpec(
         role=weight.role,
         layer=layer,
@@ -97,8 +101,9 @@ def _vector_spec(
         offset=source.offset,
         function=source.function,
         taps=weight.taps,
-        columns=weight.outputs[0] if source.transform in ("row", "table", "matrix") else None,
-        is_matrix=source.transform == "matrix",
+        columns=1 if spread else columns,
+        is_matrix=spread or source.transform == "matrix",
+        ahead=2 if spread else 0,
         ones=weight.ones,
         turned=weight.turned,
         head_parts=weight.head_parts,

@@ -1,6 +1,7 @@
 """Checkpoints with other names than those of their family.
 
-Those saved without a head lack the prefix of names; those of large Falcon models call two norms differently.
+Those saved without a head lack the prefix of names; those of large Falcon models call two norms differently, and those
+of Kimi Linear that transformers saved its dense MLPs.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ _BARE = {
     "decoder.embed_tokens.": "model.",
 }
 _HEAD = "lm_head."
-# Norms of Falcon 40B -> what the same are called in smaller ones.
+# Norms of Falcon 40B -> what the same are called in smaller ones; dense MLPs of Kimi Linear as transformers saves them
+# -> what its own files call them.
 _PARTS = {".ln_attn.": ".input_layernorm.", ".ln_mlp.": ".post_attention_layernorm."}
+_PARTS |= {f".block_sparse_moe.{part}_proj.": f".mlp.{part}_proj." for part in ("gate", "up", "down")}
 
 
 class BareTensors(Checkpoint):

@@ -34,7 +34,7 @@ class Key:
             list of positive integers, `numbers` one of positive numbers, `amounts` one of such or 0, `names` a list of
             texts, `choice` a text or a flag, `optional` a positive number or none, `count` a whole number from 0 on,
             `same_size` a positive integer or a list of it for each layer, `by_layer` an object of objects by layer, or
-            none.
+            none, `object` any object.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key; of files that have both it counts, as in transformers.
@@ -58,6 +58,7 @@ class Key:
         "optional",
         "count",
         "by_layer",
+        "object",
     ] = "size"
     absent: Default = None
     null: Default = None
@@ -233,6 +234,13 @@ def by_layer(name: str, value: Any) -> dict[int, dict[str, Any]] | None:
     return {int(layer): dict(part) for layer, part in value.items()}
 
 
+def object_of(name: str, value: Any) -> Mapping[str, Any]:
+    """Returns `value` if it is an object."""
+    if not isinstance(value, Mapping):
+        raise CompileError(f"config.json: {name} must be an object, got {value!r:.80}")
+    return value
+
+
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "size": size,
     "size_or_auto": size_or_auto,
@@ -250,4 +258,5 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "optional": optional,
     "count": count,
     "by_layer": by_layer,
+    "object": object_of,
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
-from ..blocks import Mamba, Mlp, Moe
+from ..blocks import KeyDeltaNet, Mamba, Mlp, Moe
 from ..blocks.altup import join_streams, lower_streams
 from ..blocks.conditioned import lower_norm
 from ..blocks.head import lower_head, lower_input, lower_speaker
@@ -72,7 +72,7 @@ def build_graph(
     # What mixes rows of the input computes them all, and so do products of inputs, streams and channels; a condition is
     # of no row.
     mixed = config.source_size is not None or config.condition_size is not None
-    by_channel = any(isinstance(net, Mamba) for net in nets_of(config).values())
+    by_channel = any(isinstance(net, KeyDeltaNet | Mamba) for net in nets_of(config).values())
     whole = mixed or by_channel or config.streams > 1 or bool(part.lora)
     counted = None if whole else live_rows
     if layers.stop < config.num_layers:

@@ -6,8 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..blocks import Attention, DeltaNet, Mamba, Mamba2, MlpAndExperts, ShortConv
-from ..blocks.attention import attention_blocks
+from ..blocks import Attention, DeltaNet, KeyDeltaNet, LatentAttention, Mamba, Mamba2, MlpAndExperts, ShortConv
 from ..blocks.nets import nets_of
 from ..common.errors import CompileError
 from ..families import titles_of
@@ -241,22 +240,23 @@ def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
         flag = "--split-conv" if options.split_conv else "--recurrent-in-place"
         raise CompileError(f"{flag}: states of {config.family.title} are columns of one convolution; leave it out")
     nets = nets_of(config).values()
-    if options.split_conv and any(isinstance(net, Mamba | Mamba2) for net in nets):
+    if options.split_conv and any(isinstance(net, KeyDeltaNet | Mamba | Mamba2) for net in nets):
         raise CompileError(f"--split-conv: convolutions of {config.family.title} are not over q, k and v; leave it out")
     # A model without any caches says how long its context is.
-    attention = attention_blocks(config)
+    caching = (Attention, LatentAttention)
+    attention = [b for layer in range(config.num_layers) for b in config.blocks(layer) if isinstance(b, caching)]
     for stage, layers in enumerate(_stages(config.num_layers, options.pipeline)):
-        if attention and not any(isinstance(block, Attention) for layer in layers for block in config.blocks(layer)):
+        if attention and not any(isinstance(block, caching) for layer in layers for block in config.blocks(layer)):
             raise CompileError(
                 f"--pipeline {options.pipeline}: stage {stage}, layers {layers.start} to {layers.stop - 1}, would have "
                 "linear attention or convolutions alone, and programs learn the context's length from a cache; take "
                 "fewer stages"
             )
     for net in nets:
-        if isinstance(net, Mamba) and options.ndevice > 1:
+        if isinstance(net, KeyDeltaNet | Mamba) and options.ndevice > 1:
             raise CompileError(
-                f"--ndevice {options.ndevice}: state-space layers of {config.family.title} make steps of all channels, "
-                "and are compiled for one device; leave it out"
+                f"--ndevice {options.ndevice}: layers with states of {config.family.title} are for one device; leave "
+                "it out"
             )
         if isinstance(net, Mamba2) and net.groups % options.ndevice:
             raise CompileError(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
-from ..blocks import DeltaNet, altup, sparse_mlp
+from ..blocks import DeltaNet, KeyDeltaNet, altup, sparse_mlp
 from ..blocks.attention import attention_blocks
 from ..blocks.positions import sinusoids
 from ..blocks.unit_norms import unit_norms
@@ -65,7 +65,7 @@ def write_weights(
             rows = np.arange(config.first_position, config.first_position + model.options.context, dtype=np.int32)
             entries.append(writer.add(POSITION_ROWS, "int32", "dense", rows.shape, rows))
         blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
-        if (net := next((block for block in blocks if isinstance(block, DeltaNet)), None)) is not None:
+        if (net := next((block for block in blocks if isinstance(block, DeltaNet | KeyDeltaNet)), None)) is not None:
             unit = np.full(net.keys, 1 / np.sqrt(net.keys), np.float32)
             entries.append(writer.add(UNIT_KEYS, "float32", "dense", unit.shape, unit))
         for count in sorted(unit_norms(config)):

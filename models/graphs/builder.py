@@ -170,17 +170,20 @@ class GraphBuilder(GraphLinears):
             attributes["state"] = "in_place"
         return self._with_state("DeltaRule", name, operands, shape, state, new_states, attributes)
 
-    def selective_scan(
-        self, name: str, qkv: tuple[Ref, Ref, Ref], state: Ref, decay: Ref, new_states: Sequence[str]
+    def decayed_rule(
+        self, name: str, qkv: tuple[Ref, Ref, Ref], state: Ref, gates: Sequence[Ref], new_states: Sequence[str]
     ) -> tuple[Ref, tuple[Ref, ...]]:
         """Linear attention in which each key of each head decays by itself: results as those of `delta_rule`.
 
-        `decay` is the logarithm of what is left, [B, T, heads, K]; q is taken as it is.
+        `gates` are the logarithm of what is left, [B, T, heads, K], and for the delta rule beta, [B, T, heads]; without
+        beta v is taken as it is, and so is q.
         """
-        attributes: dict[str, int | float | str] = {"update_rule": "gated", "scale": 1.0}
+        attributes: dict[str, int | float | str] = {"update_rule": "gated_delta"}
+        if len(gates) == 1:
+            attributes = {"update_rule": "gated", "scale": 1.0}
         if self._values[state.id].kind == "state":
             attributes["state"] = "in_place"
-        operands = [*qkv, state, decay]
+        operands = [*qkv, state, *gates]
         return self._with_state("DeltaRule", name, operands, qkv[2].shape, state, new_states, attributes)
 
     def largest(self, name: str, x: Ref) -> tuple[Ref, Ref]:

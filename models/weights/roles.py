@@ -118,6 +118,15 @@ DELTA_RATE = Role("delta_rate", "layers.{layer}.linear_attn.rate", "bias", "head
 DELTA_BIAS = Role("delta_bias", "layers.{layer}.linear_attn.dt_bias", "bias", "heads")
 DELTA_NORM = Role("delta_norm", "layers.{layer}.linear_attn.norm.weight", "norm")
 DELTA_OUT = Role("delta_out", "layers.{layer}.linear_attn.out_proj.weight", "linear", "hidden")
+# Of Kimi's: q, k and v, and their taps; to decays of keys and to gates, in two steps; the rate of each head's decay.
+KDA_IN = Role("kda_in", "layers.{layer}.linear_attn.in_proj.weight", "linear")
+KDA_TAPS = Role("kda_taps", "layers.{layer}.linear_attn.conv1d.weight", "taps")
+KDA_DECAY_DOWN = Role("kda_decay_down", "layers.{layer}.linear_attn.decay_down.weight", "linear")
+KDA_DECAY_UP, KDA_DECAY_BIAS = pair("kda_decay_up", "layers.{layer}.linear_attn.decay_up")
+KDA_RATE = Role("kda_rate", "layers.{layer}.linear_attn.rate", "factors")
+KDA_BETA = Role("kda_beta", "layers.{layer}.linear_attn.beta.weight", "linear")
+KDA_GATE_DOWN = Role("kda_gate_down", "layers.{layer}.linear_attn.gate_down.weight", "linear")
+KDA_GATE_UP = Role("kda_gate_up", "layers.{layer}.linear_attn.gate_up.weight", "linear")
 # Of a state-space layer: to gates, values, B, C and steps; the taps of its convolution; of each head what the logarithm
 # of its decay is a multiple of, a bias of its steps, and what of its values is added behind the recurrence.
 SSM_IN, SSM_IN_BIAS = pair("ssm_in", "layers.{layer}.ssm.in_proj", "heads")

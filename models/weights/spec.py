@@ -117,7 +117,7 @@ class VectorSpec:
     Of `experts` it is one for each, [E, N]; `lengths` are those of the tensors of one. `function` changes the numbers,
     then `offset` is added and `scale` multiplies. With `taps` it is [taps, N], of a tensor [N, 1, taps]; with
     `columns` tensors are matrices, whose rows are pairs of neighbours as `turned` says, and so is the result with
-    `is_matrix`; `ones` follow.
+    `is_matrix`; `ahead` axes of 1 are before theirs; `ones` follow.
     """
 
     role: Role
@@ -137,6 +137,7 @@ class VectorSpec:
     pairs: bool = False
     columns: int | None = None
     is_matrix: bool = False
+    ahead: int = 0
     ones: int = 0
 
     @property
@@ -158,7 +159,7 @@ class VectorSpec:
         """Of all `tensors`."""
         lengths = self.lengths * (self.experts or 1)
         if self.columns is not None:
-            return tuple((length // self.columns, self.columns) for length in lengths)
+            return tuple((1,) * self.ahead + (length // self.columns, self.columns) for length in lengths)
         return tuple((length,) if self.taps is None else (length, 1, self.taps) for length in lengths)
 
 
