@@ -13,7 +13,7 @@ from ..model_config import Experts, ModelConfig
 from ..weights import roles
 from .bamba import MLP
 from .shared.dense import CONTRACT, KEYS, TENSORS, TINY, expert_tensors
-from .shared.state_space import layer_kinds, rank_of, selective_tensors, with_states
+from .shared.state_space import layer_kinds, rank_of, selective_tensors, usual_rank, with_states
 
 _LAYER = "model.layers.{layer}"
 _EXPERT = f"{_LAYER}.feed_forward.experts.{{expert}}"
@@ -73,7 +73,7 @@ FAMILY = Family(
         Key("mamba_d_state", absent=16),
         Key("mamba_d_conv", absent=4),
         Key("mamba_expand", absent=2),
-        Key("mamba_dt_rank", "size_or_auto", absent="auto"),
+        Key("mamba_dt_rank", "size_or_auto", absent=usual_rank),
         Key("mamba_conv_bias", "flag", absent=True),
         Key("mamba_proj_bias", "flag", absent=False),
     ),

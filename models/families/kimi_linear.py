@@ -139,7 +139,7 @@ FAMILY = Family(
             "full_attn_layers": [2, 4],
             "kda_layers": [1, 3],
             "num_heads": 3,
-            "head_dim": 24,
+            "head_dim": 64,
             "short_conv_kernel_size": 4,
         },
         "num_experts": EXPERT_TINY["n_routed_experts"],

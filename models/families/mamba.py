@@ -6,7 +6,7 @@ from ..blocks import Block, Mamba
 from ..common.config_keys import Key
 from ..family import Family
 from ..model_config import ModelConfig
-from .shared.state_space import rank_of, selective_tensors
+from .shared.state_space import rank_of, selective_tensors, usual_rank
 from .shared.states_alone import KEYS, LAYER, SPELLED, STATES, TENSORS, TINY_SIZES, inner_of
 
 
@@ -39,7 +39,7 @@ FAMILY = Family(
         Key("head_dim", absent=2),
         Key("intermediate_size", absent=inner_of),
         Key("state_size", absent=16),
-        Key("time_step_rank", "size_or_auto", absent="auto"),
+        Key("time_step_rank", "size_or_auto", absent=usual_rank),
         Key("tie_word_embeddings", "flag", absent=True),
     ),
     spelled={**SPELLED, "head_dim": ""},

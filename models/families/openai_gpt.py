@@ -18,6 +18,7 @@ from .shared.dense import KEYS, four_times
 from .shared.gpt2 import GPT2_SPELLING
 from .shared.learned_positions import UNREAD, learned
 
+_FINAL = (roles.FINAL_NORM, roles.NORM_BIASES[roles.FINAL_NORM])
 # As `afn` has them; GELU is GPT-2's.
 _FUNCTIONS: Mapping[str, Alone] = {"gelu": "gelu_tanh", "relu": "relu"}
 
@@ -53,7 +54,7 @@ FAMILY = replace(
     spelled={**GPT2_SPELLING, **UNREAD, "intermediate_size": "", "hidden_act": ""},
     layer=_layer,
     tensors={
-        **gpt2.FAMILY.tensors,
+        **{role: source for role, source in gpt2.FAMILY.tensors.items() if role not in _FINAL},
         roles.EMBEDDING: plain("transformer.tokens_embed.weight"),
         roles.POSITIONS: replace(gpt2.FAMILY.tensors[roles.POSITIONS], names=("transformer.positions_embed.weight",)),
     },

@@ -263,7 +263,8 @@ class RandomTensors:
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
         if spec.role.kind in ("norm", "factors", "least", "most") and spec.role != POSITIONS:
-            return np.full(spec.shape, -spec.scale if spec.role.kind == "least" else spec.scale, np.float32)
+            below = spec.role.kind == "least" or spec.function == "minus_exp"
+            return np.full(spec.shape, -spec.scale if below else spec.scale, np.float32)
         deviation = np.float32(1.0 if spec.role == SINKS else 0.02)  # sinks are scores
         return np.random.default_rng(self._seed_of(spec.name)).standard_normal(spec.shape, np.float32) * deviation
 

@@ -48,8 +48,8 @@ def as_devices_hold_it(name: str, state: np.ndarray, sections: tuple[int, ...] =
     return np.concatenate([part for pair in zip(*halves, strict=True) for part in pair], axis=1)
 
 
-# Layers of Mamba 1 are for one device.
-SHARED = [family for family in HYBRIDS if roles.SSM_RATES not in FAMILIES[family].tensors]
+# Layers of Mamba 1 and of Kimi Linear are for one device.
+SHARED = [family for family in HYBRIDS if not {roles.SSM_RATES, roles.KDA_RATE} & FAMILIES[family].tensors.keys()]
 CASES = [(family, quant) for family, quant in MODELS if family not in LAYER_INPUTS]
 CASES += [(family, "w4a8h0_ssfp") for family in SHARED]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from llm_packages import MODELS, LoadedPackage
+from llm_packages import LAYER_INPUTS, MODELS, LoadedPackage
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Masks, Package, cache_names, lanes_of, share_kv_cache
@@ -61,7 +61,7 @@ def test_verify_rows_are_what_decode_gives(tiny_package, family, quant):
         logits = verify.run(DRAFT[begin:end], len(PROMPT) + begin)
         assert logits.shape == (TOKENS, 331)
         assert logits[: end - begin].tobytes() == expected[begin:end].tobytes()
-        assert not logits[end - begin :].any()
+        assert family in LAYER_INPUTS or not logits[end - begin :].any()  # whose runs compute all rows
     for got, want in zip(owner.caches(), caches, strict=True):
         assert got.tobytes() == want.tobytes()
 

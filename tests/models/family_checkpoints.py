@@ -58,6 +58,7 @@ def _drawn(config: str, seed: int) -> Tensors:
             if taps is not None:
                 values = rng.standard_normal((rows, 1, taps)) * 0.1
             values = values[None] if source.transform == "row" else values
+            values = values[None, None, :, None] if source.transform == "spread" else values
             values = values.reshape(-1, columns) if source.transform in ("matrix", "table") else values
             tensors[name] = values.astype(np.float16)
 
@@ -70,11 +71,11 @@ def _drawn(config: str, seed: int) -> Tensors:
                     continue
                 for expert in [None] if weight.experts is None else range(weight.experts):
                     add(weight.role, layer, weight.outputs, weight.inputs, expert, weight.taps, weight.sections)
-    if read.positions is not None:
+    if read.positions is not None and not read.sinusoids:
         add(roles.POSITIONS, None, (read.hidden_size,), None, sections=(read.positions,))
-    if read.norm_weight:
+    if read.norm_weight and read.final_norm:
         add(roles.FINAL_NORM, None, (read.hidden_size,), None)
-    if read.norm_bias:
+    if read.norm_bias and read.final_norm:
         add(roles.NORM_BIASES[roles.FINAL_NORM], None, (read.hidden_size,), None)
     if read.head_bias:
         add(roles.HEAD_BIAS, None, (read.vocab_size,), None)

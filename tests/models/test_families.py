@@ -19,6 +19,7 @@ from tcim_lite.models.families import FAMILIES, read_config
 
 Graphs = Callable[[str], list[Path]]
 SIZES = {"random_weights": True, "prefill_length": 8, "context_length": 64}
+KDA = ["linear_attention", "full_attention"] * 2
 AXES, GLM = (FAMILIES[name].tiny["rope_parameters"] for name in ("qwen3_vl", "glm_ocr"))
 
 
@@ -117,6 +118,15 @@ def test_the_families_that_stand_for_others_have_every_form_of_op_and_block(grap
         ("jamba", {"attn_layer_period": 9, "attn_layer_offset": 8}, "none of the 4 layers .* has attention"),
         ("jamba", {"mamba_dt_rank": "all"}, "mamba_dt_rank must be a positive integer, got 'all'"),
         ("jamba", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
+        ("kimi_linear", {"linear_attn_config": []}, "linear_attn_config must be an object"),
+        ("kimi_linear", {"layer_types": KDA, "linear_attn_config": {"num_heads": 0}}, "num_heads must be a positive"),
+        (
+            "kimi_linear",
+            {"linear_attn_config": {"full_attn_layers": [0, 2], "kda_layers": [1, 3]}},
+            "must name each of 4 layers once, the first as 1",
+        ),
+        ("kimi_linear", {"layer_types": ["linear_attention"] * 4}, "none of the 4 layers of layer_types has attention"),
+        ("kimi_linear", {"mla_use_nope": False}, "mla_use_nope=False is not supported"),
         ("mamba", {"time_step_rank": 0}, "time_step_rank must be a positive integer, got 0"),
         ("mamba", {"hidden_act": "relu"}, "hidden_act='relu' is not supported"),
         ("mamba2", {"num_heads": 6}, "6 heads of 48 are not the 384 values of `expand`"),

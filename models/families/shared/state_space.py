@@ -108,6 +108,11 @@ def rank_of(said: int | str, hidden: int) -> int:
     return math.ceil(hidden / 16) if isinstance(said, str) else said
 
 
+def usual_rank(values: Mapping[str, Any]) -> int:
+    """The same of a file that does not say."""
+    return rank_of("auto", values["hidden_size"])
+
+
 def selective_tensors(net: str) -> Mapping[roles.Role, Tensors]:
     """Returns where the weights of a layer as in Mamba 1 come from, its norms aside."""
     modules = {
