@@ -39,7 +39,11 @@ def head_weights(config: ModelConfig, *, head: bool = True, norm: bool = True) -
         if config.heads > 1 and not chosen:
             rows *= config.heads
         yield Weight(
-            roles.HEAD, rows, config.output_size or config.hidden_size, experts=config.heads if chosen else None
+            roles.HEAD,
+            rows,
+            config.output_size or config.hidden_size,
+            experts=config.heads if chosen else None,
+            scale=1.0 if config.norm_weight else scale,  # which else the weight of the norm takes
         )
         if config.head_bias:
             yield Weight(roles.HEAD_BIAS, rows, scale=scale)
@@ -56,6 +60,8 @@ def lower_input(part: GraphPart, x: Ref, given: Mapping[str, Ref]) -> Ref:
     if part.config.input_size is not None:
         bias = roles.INPUT_PROJECTION_BIAS if _has_input_bias(part.config) else None
         x = part.linear("input_projection", x, roles.INPUT_PROJECTION, bias=bias)
+    if part.config.input_norm:
+        x = part.builder.rms_norm("input_norm", x, roles.ones(x.shape[-1]), part.config.rms_norm_eps)
     return x if part.config.positions is None else lower_positions(part, x)
 
 
@@ -94,7 +100,7 @@ def lower_head(
             config.head_outputs,
             lambda name: part.linear(name, normed, roles.HEAD, bias=roles.HEAD_BIAS if config.head_bias else None),
         )
-        if capped:  # The norm before the head has divided by the cap.
+        if capped:  # The norm before the head, or the head, has divided by the cap.
             logits = builder.times(rows, builder.function("Tanh", f"{name}.tanh", logits), roles.LOGIT_CAP)
         return builder.reshape(name, logits, (1, config.head_outputs)) if flat else logits
     scores = (1, 1, config.heads)

@@ -9,6 +9,7 @@ from ..graphs.builder import GraphBuilder
 from ..graphs.slot import Slot
 from ..graphs.values import Ref
 from ..model_config import ModelConfig
+from ..weights import roles
 from ..weights.roles import NORM_BIASES, Role
 from .shards import Shard
 
@@ -79,7 +80,8 @@ class GraphPart:
             bias = self.weight(NORM_BIASES[role], layer) if self.config.norm_bias else None
             weight = self.weight(role, layer) if self.config.norm_weight else None
             return self.builder.layer_norm(name, x, weight, bias, epsilon)
-        return self.builder.rms_norm(name, x, self.weight(role, layer), epsilon)
+        weight = self.weight(role, layer) if self.config.norm_weight else roles.ones(x.shape[-1])
+        return self.builder.rms_norm(name, x, weight, epsilon)
 
     def normed_before(self, name: str, x: Ref, layer: int) -> Ref:
         """What attention of the layer has normalised, as many rows of it as `x` has."""

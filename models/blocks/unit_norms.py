@@ -15,4 +15,5 @@ def unit_norms(config: ModelConfig) -> set[int]:
     heads = {block.head_dim or config.head_dim for block in unit}
     heads |= {each for net in nets_of(config).values() if isinstance(net, Mamba2) and (each := net.unit_norm)}
     heads |= {each for net in nets_of(config).values() if isinstance(net, Mamba) for each in net.unit_norms}
-    return heads if config.condition_size is None else heads | {config.hidden_size}
+    whole = config.condition_size is not None or not (config.centred or config.norm_weight)
+    return heads | {config.hidden_size} if whole else heads

@@ -113,7 +113,7 @@ def rope_tables(config: ModelConfig, context: int) -> Iterator[tuple[str, NDArra
         rope = Rope(head_dim=head_dim, theta=theta, scaling=scaling, max_position_embeddings=most)
         table = rope.table(context)
         yield cos, table.cos
-        yield sin, table.sin
+        yield sin, -table.sin if config.turns_back else table.sin
         if cos == ROPE_COS and (growing := [block for block in attention_blocks(config) if block.grows]):
             turned = growing[0].rotated
             larger = grown(table, scaling) if turned else unturned(head_dim, query_growth(config.flags, context))

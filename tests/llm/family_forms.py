@@ -15,8 +15,8 @@ EVERY_FORM = (
     "afmoe", "apertus", "arcee", "bamba", "cohere2", "cohere2_moe", "deepseek_v2", "deepseek_v3", "ernie4_5_moe",
     "exaone4", "falcon_h1", "falcon_mamba", "flex_olmo", "gemma2", "gemma3n", "gemma4", "glm_ocr", "gpt_neox",
     "gpt_oss", "hunyuan_v1_dense", "jamba", "kimi_linear", "laguna", "lfm2", "lfm3", "llama4", "mamba", "minicpm3",
-    "ministral3", "nemotron_h", "olmo", "olmo2", "openai-gpt", "opt", "phi", "phimoe", "qwen2_moe", "qwen3",
-    "qwen3_5_moe", "qwen3_omni_moe", "stablelm",
+    "ministral3", "nanochat", "nemotron_h", "olmo", "olmo2", "openai-gpt", "opt", "phi", "phimoe", "qwen2_moe",
+    "qwen3", "qwen3_5_moe", "qwen3_omni_moe", "stablelm",
 )  # fmt: skip
 
 

@@ -51,6 +51,8 @@ FORMS = {
         "attention_bias": True,
         "conv_bias": True,
     },
+    "nanochat, no cap, biases": {"final_logit_softcapping": None, "attention_bias": True},
+    "nanochat, a tied head below a cap": {"final_logit_softcapping": 0.5, "tie_word_embeddings": True},
     "opt, a narrow embedding": {"word_embed_proj_dim": 100, "activation_function": "gelu"},
     "opt, no biases, norms without weights": {"enable_bias": False, "layer_norm_elementwise_affine": False},
     "opt, as 350M, norms of sums": {"do_layer_norm_before": False, "word_embed_proj_dim": 100},

@@ -132,6 +132,11 @@ def test_the_families_that_stand_for_others_have_every_form_of_op_and_block(grap
         ("mamba2", {"num_heads": 6}, "6 heads of 48 are not the 384 values of `expand`"),
         ("mamba2", {"n_groups": 3}, "3 groups of state-space layers do not divide their 8 heads"),
         ("mamba2", {"time_step_limit": [0.0, 1.0]}, "time_step_limit=.* is not supported"),
+        (
+            "nanochat",
+            {"hidden_act": "silu"},
+            "hidden_act='silu' is not supported; nanochat is compiled with 'relu2' only",
+        ),
         ("openai-gpt", {"afn": "silu"}, "afn='silu' is not supported, expected gelu or relu"),
         ("xglm", {"add_cross_attention": True}, "add_cross_attention=True is not supported"),
         ("opt", {"do_layer_norm_before": 1}, "do_layer_norm_before must be true or false"),
