@@ -5,6 +5,7 @@ The core counts (csrc/graph/cost.h); this adds up the devices of a file.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,13 +47,27 @@ def graph_costs(file: Container) -> list[_core.GraphCost]:
     return [_core.graph_cost(encode_graph(graph)) for graph in file.graphs]
 
 
+def rows_of(file: Container, cost: _core.GraphCost) -> tuple[int, int]:
+    """Slots of a language model, and tokens of each in a run; 0 where the graph is none.
+
+    Attention says it, and of a model that has states alone the first input, [slots, tokens, _].
+    """
+    if cost.slots:
+        return cost.slots, cost.tokens
+    values, inputs = file.graphs[0].values, file.graphs[0].inputs
+    if not any(role.name == "conv_state" for i in inputs if (role := values[i].role) is not None):
+        return 0, 0
+    slots, tokens = values[inputs[0]].shape[:2]
+    return int(slots), int(tokens)
+
+
 def slot_count(file: Container) -> int:
     """Slots of a graph that have lengths and caches of their own.
 
     Raises:
-        UnsupportedError: The graph has no KV caches: it is no language model.
+        UnsupportedError: The graph has neither KV caches nor states: it is no language model.
     """
-    return _language_model_costs(file)[0].slots
+    return rows_of(file, _language_model_costs(file)[0])[0]
 
 
 def weight_bytes(file: Container) -> int:
@@ -70,7 +85,7 @@ def cost_of(file: Container, depth: int) -> Cost:
     """
     costs = _language_model_costs(file)
     return Cost(
-        tokens=costs[0].slots * costs[0].tokens,
+        tokens=math.prod(rows_of(file, costs[0])),
         read_bytes=sum(cost.read_bytes(depth) for cost in costs),
         operations=sum(cost.linear_operations for cost in costs),
         quantized=any(cost.quantized for cost in costs),
@@ -79,7 +94,7 @@ def cost_of(file: Container, depth: int) -> Cost:
 
 def _language_model_costs(file: Container) -> list[_core.GraphCost]:
     costs = graph_costs(file)
-    if not costs[0].slots:
+    if not rows_of(file, costs[0])[0]:
         raise UnsupportedError(
             f"{file.label}: the graph has no KV caches of a language model; give one graph by its "
             "path, such as PACKAGE/whisper_encode.hmm"

@@ -13,7 +13,7 @@ from tcim_lite import _core
 
 from ..errors import ArgumentError
 from ..hmm import Container, read
-from .cost import graph_costs
+from .cost import graph_costs, rows_of
 from .network import batch_of, read_network
 
 _FILE = re.compile(r"(?P<name>.+)_(?P<graph>prefill|decode|verify)(_part(?P<stage>\d+))?\.(?P<kind>hmms?)")
@@ -140,9 +140,10 @@ def _context_of(file: Container) -> int:
 
 def _modelled(way: str, graph: str, files: Sequence[Container], depth: int) -> ModelledTime:
     cost = graph_costs(files[0])[0]
-    tokens = cost.slots * cost.tokens
+    slots, each = rows_of(files[0], cost)
+    tokens = slots * each
     stages = device_seconds(files, depth)
-    if graph == "decode" and cost.tokens > 1:
+    if graph == "decode" and each > 1:
         graph = "verify"  # T tokens that are guesses: --mtp
     title = graph if graph == "decode" else f"{graph} {tokens}"
     if way == "devices":
@@ -151,7 +152,7 @@ def _modelled(way: str, graph: str, files: Sequence[Container], depth: int) -> M
     if way == "stages":
         title += f", {len(files)} stages"
         handover = _core.chip_profile()["stage_ms"] * 1e-3
-        seconds = pipeline_seconds([[each] for each in stages], handover)
+        seconds = pipeline_seconds([[seconds] for seconds in stages], handover)
         # A token needs the one before it, chunks of a prompt do not.
         bottleneck = max(stages) + handover if graph == "prefill" else seconds
     return ModelledTime(title, depth, tokens, seconds, tokens / bottleneck)

@@ -5,7 +5,10 @@ import json
 import pytest
 from llm_packages import compile_package
 
+from tcim_lite.bench.cost import cost_of, slot_count
+from tcim_lite.bench.device_time import model_package
 from tcim_lite.cli import main
+from tcim_lite.hmm import read
 from tcim_lite.models.families import FAMILIES
 
 SIZES = {"prefill_length": 16, "context_length": 64}
@@ -47,6 +50,16 @@ def test_the_chips_time_and_a_drawing(tiny_package, tmp_path, capsys, family):
     assert package.decode_path.name in capsys.readouterr().out
     assert main(["inspect", str(package.folder), "--graph", str(tmp_path / "graphs.html")]) == 0
     assert "<svg" in (tmp_path / "graphs.html").read_text()
+
+
+def test_models_of_states_alone_are_measured_by_the_rows_of_their_input(tiny_package):
+    package = tiny_package("mamba", batch=3, **SIZES)
+    assert slot_count(read(package.decode_path)) == 3
+    assert cost_of(read(package.decode_path), 0).tokens == 3
+    times = {time.title: time for time in model_package(package.folder)}
+    length = SIZES["prefill_length"]
+    assert {name: time.tokens for name, time in times.items()} == {f"prefill {length}": length, "decode": 3}
+    assert all(time.tokens_per_s > 0 for time in times.values())
 
 
 @pytest.mark.parametrize("family", [*(name for name, record in FAMILIES.items() if record.other_values), "qwen3_5"])
