@@ -31,10 +31,10 @@ class Verify:
         """Logits [T, V]; the rows beyond `tokens` are given other numbers than zero."""
         rows = np.full((1, TOKENS, self.embedding.shape[1]), 7.0, self.embedding.dtype)
         rows[0, : len(tokens)] = self.embedding[tokens]
-        self.module.set_input(self.module.get_input_name(0), rows)
+        (lane,) = lanes_of(self.module)
+        lane.set_rows(self.module, rows)
         self.module.set_input("valid_length", np.array([valid], np.int32))
         self.module.set_input("current_length", np.array([len(tokens)], np.int32))
-        (lane,) = lanes_of(self.module)
         lane.set_text_positions(self.module, valid)
         lane.clear_deepstack(self.module)
         Masks(self.module).set(valid, len(tokens))
