@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from tcim_lite.hmm.weight_format import LAYOUTS
-from tcim_lite.models.blocks import DeltaNet
+from tcim_lite.models.blocks import DeltaNet, KeyDeltaNet, altup, sparse_mlp
 from tcim_lite.models.blocks.unit_norms import unit_norms
 from tcim_lite.models.checkpoints.quantized.table import METHODS
 from tcim_lite.models.common.profiles import profile_for
@@ -155,8 +155,9 @@ def token_bytes(config: ModelConfig, quant: str) -> int:
     element = {"float16": 2, "float32": 4}[profile.tensor_dtype]
     blocks = [block for layer in range(config.num_layers) for block in config.blocks(layer)]
     # Computed ones, which all layers share.
-    total = 4.0 * max((block.keys for block in blocks if isinstance(block, DeltaNet)), default=0)
+    total = 4.0 * max((block.keys for block in blocks if isinstance(block, DeltaNet | KeyDeltaNet)), default=0)
     total += 4 * sum(unit_norms(config)) + element * (config.logit_cap is not None)
+    total += element * len([*altup.constants(config), *sparse_mlp.constants(config)])
     for spec in weight_specs(config, profile):
         if spec.role == POSITIONS:  # of which a row is read
             continue

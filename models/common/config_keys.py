@@ -17,7 +17,7 @@ _MAX_SIZE = 1 << 24
 _MAX_LAYERS = 1 << 12  # or experts: each has tensors of its own
 
 _Value: TypeAlias = (
-    "int | float | bool | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Mapping[int, Any]"
+    "int | float | bool | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Mapping[Any, Any]"
 )
 # A value, or a function of the keys that were read before.
 Default: TypeAlias = "_Value | Callable[[Mapping[str, Any]], _Value] | None"

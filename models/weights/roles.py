@@ -87,7 +87,7 @@ LAYER_INPUT_NORM = Role("layer_input_norm", "layers.{layer}.per_layer_input.norm
 LAYER_SCALE = Role("layer_scale", "layers.{layer}.scale", "factors")
 # Of AltUp: to streams of hidden states and from them, and in each layer what coefficients are made by.
 ALTUP_IN = Role("altup_in", "altup.in.weight", "linear")
-ALTUP_OUT = Role("altup_out", "altup.out.weight", "linear")
+ALTUP_OUT = Role("altup_out", "altup.out.weight", "linear", "matrices")
 ALTUP_NORM = Role("altup_norm", "layers.{layer}.altup.norm.weight", "norm")
 ALTUP_ROUTER = Role("altup_router", "layers.{layer}.altup.router.weight", "linear")
 ALTUP_PREDICT = Role("altup_predict", "layers.{layer}.altup.predict", "factors")
