@@ -130,7 +130,6 @@ FAMILY = Family(
     contract=with_states(latent.CONTRACT),
     experts=experts_of,
     folded=_folded,
-    other_values=True,
     tiny={
         **{key: value for key, value in latent.TINY.items() if key not in ("max_position_embeddings", "q_lora_rank")},
         "model_max_length": latent.TINY["max_position_embeddings"],
