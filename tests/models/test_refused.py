@@ -19,6 +19,7 @@ from tcim_lite.models.families import FAMILIES
 SOUNDS = {"gemma4": tiny_sounds.GEMMA4, "glmasr": tiny_sounds.GLM_ASR, "qwen3_asr": tiny_sounds.QWEN3}
 PATCHES = {"context_length": 256, "vision": "default"}
 AXES = [name for name, record in FAMILIES.items() if record.contract.axes and not record.contract.carried]
+KEYED = ("falcon_mamba", "jamba", "kimi_linear", "mamba")  # whose keys decay each by itself
 # Family, changes to its tiny config, options, message. Objects change what they are in the tiny tower or encoder.
 CASES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     *((name, {}, {"batch": 2}, "--batch 2: the vendor has no graph of several slots with posi.*time") for name in AXES),
@@ -59,6 +60,17 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("qwen3", {}, {"draft_quant": "w3"}, "unknown --draft-quant 'w3'; choose from w4a8h0_ssfp"),
     ("qwen3", {}, {"draft_layers": 1, "prefill_length": 4, "context_length": 4}, "--verify-length 5 is greater than"),
     ("qwen3", {}, {"draft": Path("nowhere")}, "nowhere does not exist; expected"),
+    ("gemma3n", {}, {"batch": 2}, "--batch 2: .* per-layer inputs"),
+    ("gemma3n", {}, {"pipeline": 2}, "--pipeline 2: layers of this Gemma 3n share caches or take inputs of their own"),
+    ("gemma3n", {"num_kv_shared_layers": 0}, {"ndevice": 2}, "--ndevice 2: layers of this Gemma 3n differ in"),
+    ("gemma3n", {}, {"draft_layers": 1}, "--draft: layers of .* take inputs of their own"),
+    ("gemma3n", {}, {"hidden_states": -2}, "--hidden-states -2: layers of Gemma 3n hand on several hidden states"),
+    *((name, {}, {"ndevice": 2}, "--ndevice 2: layers with states of .* are for one device") for name in KEYED),
+    ("mamba2", {"n_groups": 1}, {"ndevice": 2}, "--ndevice 2 does not divide the 1 groups of state-space layers"),
+    ("mamba", {}, {"verify_length": 4}, "--verify-length 4: Mamba has layers with linear attention"),
+    ("mamba", {}, {"split_conv": True}, "--split-conv: convolutions of Mamba are not over q, k and v"),
+    ("mamba", {}, {"pipeline": 3}, "--pipeline 3 is more stages than the model's 2 blocks"),
+    ("jamba", {"attn_layer_period": 4}, {"pipeline": 2}, "stage 1, layers 2 to 3, would have linear attention"),
     ("qwen3_5", {}, {"mtp": True, "draft_layers": 1}, "the MTP layer is the draft"),
     ("qwen3_5", {}, {"mtp": True, "verify_length": 100}, "--verify-length 100 is greater"),
     ("qwen3_5", {}, {"verify_length": 4}, "--verify-length 4: "),
