@@ -64,7 +64,7 @@ class Shape:
             if graph and is_cache(graph.values[number].name)
         ]
         if not graph or not prompt or not caches:
-            raise ValueError(f"{path}: has no KV caches; name the folder of a compiled language model")
+            raise ValueError(f"{path}: has no KV caches; name the folder of a compiled language model with attention")
         if graph.values[graph.outputs[0]].name == HIDDEN_STATES:
             raise ValueError(
                 f"{path} returns hidden states: the package was compiled with --hidden-states. `tcim-lite serve` makes "
