@@ -11,7 +11,7 @@ import pytest
 import warm_python
 from llm_packages import DEMO_CHECKPOINT
 
-from tcim_lite.llm.encoders import Encoder, EncoderEngine, EncoderFacts, EncoderPackage, pooled
+from tcim_lite.llm.encoders import Encoder, EncoderEngine, EncoderFacts, EncoderPackage, EncoderPrompt, pooled
 from tcim_lite.llm.engine import Driver, QueueFullError, RequestError, SamplingParams
 from tcim_lite.models.common.errors import CompileError
 
@@ -82,6 +82,14 @@ def test_vectors_are_pooled_without_padding_and_do_not_depend_on_the_graph(packa
     for prompts in ([[1, 2, 3]], [[5], [7, 9, 11, 1]], [[5, 1, 1, 1, 2], [1] * 8]):
         for prompt, vector in zip(prompts, encoder.run(prompts), strict=True):
             np.testing.assert_allclose(vector, np.mean(prompt) * np.arange(1, 5), rtol=1e-6)
+
+
+def test_segments_are_told_unless_the_tokenizer_has_none(package):
+    prompt = EncoderPrompt([5, 7, 9], [0, 0, 1])
+    for names, last in ((None, 10), (list(IDS), 10), (list(IDS[:2]), 9)):
+        told = {} if names is None else {"model_input_names": names}
+        folder = package(model=sums_of_ids(inputs=IDS), pooling="lasttoken", tokenizer_config=told)
+        assert Encoder(EncoderPackage.open(folder)).run([prompt])[0][0] == last
 
 
 def test_every_pooling_is_that_of_sentence_transformers():

@@ -85,6 +85,8 @@ class Encoder:
         """
         length = self.length_of(prompts[0])
         fitting = [graph for graph in self._graphs if graph.length == length and graph.batch >= len(prompts)]
+        if not self.facts.tells_segments:
+            prompts = [list(prompt) for prompt in prompts]
         values = fitting[0].run(prompts, self.facts.pad_token, self._output)
         rows = [value[: len(prompt)] if self._modes else value for value, prompt in zip(values, prompts, strict=False)]
         return [pooled(row, self._modes) if self._modes else row.astype(np.float32) for row in rows]

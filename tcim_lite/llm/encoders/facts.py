@@ -36,6 +36,7 @@ class EncoderFacts:
         labels: names of scores, by index; empty if the config has none.
         activation: from the score of a cross encoder to a rank: "identity", "sigmoid" or "tanh".
         problem_type: of a classifier; "" if the config does not say.
+        tells_segments: The model is told which text of a pair a token is of, if the graph takes that; else 0.
         prompts: texts to put before texts, by name.
         pools_prompt: Whether the tokens of such a prompt are pooled, too.
     """
@@ -48,6 +49,7 @@ class EncoderFacts:
     labels: tuple[str, ...]
     activation: str
     problem_type: str
+    tells_segments: bool
     prompts: Mapping[str, str]
     pools_prompt: bool
 
@@ -62,6 +64,7 @@ class EncoderFacts:
         pooling, pools_prompt = _pooling(folder)
         told = _object(folder / "config_sentence_transformers.json")
         labels = _labels(folder, config)
+        named = _object(folder / "tokenizer_config.json").get("model_input_names")
         return cls(
             pad_token=_number(folder / "config.json", config, "pad_token_id") or 0,
             vocab_size=_number(folder / "config.json", config, "vocab_size"),
@@ -71,6 +74,7 @@ class EncoderFacts:
             labels=labels,
             activation=_activation(folder, config, len(labels)),
             problem_type=str(config.get("problem_type") or ""),
+            tells_segments=not isinstance(named, list) or "token_type_ids" in named,
             prompts=_prompts(folder, told),
             pools_prompt=pools_prompt,
         )
