@@ -80,6 +80,12 @@ def config_of(family: str) -> dict:
         if isinstance(value, list) and len(value) == tiny.get(of_layers) and "multipliers" not in key:
             repeated = [entry * more_heads if isinstance(entry, int) else entry for entry in value] * layers
             config[key] = repeated[:layers]
+    if family == "mamba2":  # whose heads share out what it makes of hidden states
+        config["num_heads"] = 2 * CONFIG["hidden_size"] // config["head_dim"]
+    if "linear_attn_config" in tiny:  # which numbers layers from 1
+        numbers = range(1, layers + 1)
+        kinds = {"full_attn_layers": [*numbers[1::2]], "kda_layers": [*numbers[::2]]}
+        config["linear_attn_config"] = tiny["linear_attn_config"] | kinds
     if "attention_types" in tiny:  # pairs of kinds of layers, and how often they follow one another
         config["attention_types"] = [[kinds, layers // len(kinds)] for kinds, _ in tiny["attention_types"]]
     if "mrope_section" in (rope := tiny.get("rope_parameters", {})):
