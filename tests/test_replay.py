@@ -177,6 +177,32 @@ def test_loads_that_failed_keep_no_replay_from_going_on(tmp_path, add_model, cap
     assert re.search(r"^  model 0  .*/folder  FAILED", capsys.readouterr().out, re.MULTILINE)  # which has no size
 
 
+REFUSED = """
+import sys, contextlib
+import numpy as np
+import tcim_lite.runtime as rt
+
+add = rt.load(sys.argv[1])
+a = add.get_dev_input("a")
+for start, shape in (([0, -1], [1, 2]), ([0, 1 << 62], [1, 1 << 62]), ([0] * 40, [1] * 40), ([0, 0], [2, 0])):
+    with contextlib.suppress(rt.ShapeError):
+        a.select_roi(start, shape)
+        raise SystemExit(f"{start}, {shape} lie inside")
+a.select_roi([0, 1], [2, 2]).set_zero()
+add.set_input("b", np.ones((2, 3), np.float32))
+add.run(True)
+print(add.get_output("total").numpy())
+"""
+
+
+def test_places_that_a_call_refused_keep_no_replay_from_going_on(tmp_path, add_model):
+    file = tmp_path / "r.tcimrec"
+    record(REFUSED, file, add_model)
+    done = replay(file)
+    assert not done.mismatches
+    assert not done.skipped
+
+
 def test_info_shows_a_recording(recorded, capsys):
     assert main(["record-info", str(recorded()), "--calls"]) == 0
     printed = capsys.readouterr().out

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .container import Recording, RecordingError
 from .fingerprint import fingerprint
-from .records import TensorFacts, array_of, dtype_of, field, number, shape_of, tensor_of, text, values_of
+from .records import TensorFacts, array_of, dtype_of, field, number, numbers_of, shape_of, tensor_of, text, values_of
 
 __all__ = ["Player"]
 
@@ -191,7 +191,7 @@ class Player:
         runtime = self.runtime
         weights = number(load, "weights")
         if weights not in self.managers or not weights:
-            devices = runtime.DevManager(list(shape_of(load, "devices")), text(load, "backend"))
+            devices = runtime.DevManager(numbers_of(load, "devices"), text(load, "backend"))
             self.managers[weights] = runtime.WeightManager(devices)
         option = runtime.Option(self.managers[weights])
         dummies = field(load, "dummies", list, [])
@@ -272,7 +272,7 @@ class Player:
         return self.runtime.Tensor(self.info(record), self.array(record))
 
     def tensor_select_roi(self, record: dict[str, Any]) -> Any:
-        return self.tensor(record, "self").select_roi(shape_of(record, "start"), shape_of(record, "extents"))
+        return self.tensor(record, "self").select_roi(numbers_of(record, "start"), numbers_of(record, "extents"))
 
     def tensor_to_host(self, record: dict[str, Any]) -> Any:
         source, result = tensor_of(record, "self"), tensor_of(record, "result")

@@ -87,6 +87,14 @@ def number(record: dict[str, Any], key: str, default: int = 0) -> int:
     return value
 
 
+def numbers_of(record: dict[str, Any], key: str) -> list[int]:
+    """A member that is a list of whole numbers of 63 bits: what a program passed, which the call may have refused."""
+    values = field(record, key, list, [])
+    if not all(type(value) is int and -(1 << 63) <= value < 1 << 63 for value in values):
+        raise RecordingError(f"a record whose {key!r} is {values!r:.80}, expected numbers: {str(record)[:200]}")
+    return values
+
+
 def shape_of(record: dict[str, Any], key: str = "shape") -> tuple[int, ...]:
     """A member that is a list of extents."""
     shape = field(record, key, list, [])
