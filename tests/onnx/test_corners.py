@@ -258,6 +258,20 @@ def test_a_cast_to_a_shorter_type_rounds_in_float32(to, dtype, make_model, run_h
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_a_pool_that_rounds_up_takes_a_window_larger_than_the_image(op, make_model, run_here, run_there):
+    """As SqueezeNet's and GoogLeNet's do where an image is small."""
+    x = X.reshape(-1)[:12].reshape(1, 2, 2, 3)
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}
+    model = make_model([(op, ["x"], ["y"], attributes)], {"x": x.shape}, ["y"], {}, 19)
+    wanted = run_there(model, {"x": x})["y"]
+    assert wanted.shape == (1, 2, 1, 1)
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], wanted, atol=1e-6)
+    model = make_model([(op, ["x"], ["y"], attributes | {"ceil_mode": 0})], {"x": x.shape}, ["y"], {}, 19)
+    with pytest.raises(TcimError, match="a window of 3 over a padded input of 2"):
+        run_here(model, {"x": x})
+
+
 def test_a_slice_of_nothing_is_left_out_by_a_concat(make_model, run_here, run_there):
     nodes = [("Slice", ["x", "from", "from", "axis"], ["s"], {}), ("Concat", ["s", "x"], ["y"], {"axis": 1})]
     model = make_model(nodes, {"x": (2, 6)}, ["y"], {"from": np.array([3]), "axis": np.array([1])})

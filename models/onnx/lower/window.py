@@ -53,10 +53,11 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> list[Axi
         room = size + begin + end - span
         if begin < 0 or end < 0:
             raise call.node.unsupported(f"pads {pads}, expected no negative ones")
-        if room < 0:
+        rounds_up = bool(call.int_attr("ceil_mode", 0))  # a first window may then end behind the padding, as others may
+        if room < 0 and not (rounds_up and -room < strides[i]):
             raise call.node.unsupported(f"a window of {span} over a padded input of {size + begin + end}")
         out = room // strides[i] + 1
-        if call.int_attr("ceil_mode", 0):
+        if rounds_up:
             out = -(-room // strides[i]) + 1
             if (out - 1) * strides[i] >= size + begin:  # a window that would begin in the padding behind
                 out -= 1
