@@ -57,13 +57,14 @@ def read_attributes(model: onnx.ModelProto, path: Path | None) -> None:
     Raises:
         CheckpointError: It is not there, or has more elements than the compiler makes.
     """
-    from onnx import numpy_helper
+    from onnx import AttributeProto, numpy_helper
     from onnx.external_data_helper import uses_external_data
 
+    kinds = (AttributeProto.TENSOR, AttributeProto.TENSORS, AttributeProto.GRAPH, AttributeProto.GRAPHS)
     left = MAX_FOLDED
     for nodes in (model.graph.node, *(body.node for body in model.functions)):
         for node in with_inner(nodes):
-            for attribute in node.attribute:
+            for attribute in (each for each in node.attribute if each.type in kinds):
                 inside = [tensor for graph in (attribute.g, *attribute.graphs) for tensor in graph.initializer]
                 for tensor in (attribute.t, *attribute.tensors, *inside):
                     if uses_external_data(tensor):
