@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 import tcim_lite.runtime as tcim
 from tcim_lite.image_grid import merge_major, patch_places, table_corners, windows_of
 
+from .graph_file import Load, modules_on
 from .masks import HIDDEN
 
 OUTSIDE = -32768.0  # what the vendor's window masks have
@@ -96,6 +97,7 @@ class VisionTower:
         folder: Of the package.
         name: Prefix of its files.
         weights: A `WeightManager`; None for one of device 0.
+        load: Opens a graph in place of that. With `GraphFile` nothing is seen, but sizes are known.
 
     Attributes:
         gears: Graphs by the most tokens they take; one for towers that take one size.
@@ -107,7 +109,7 @@ class VisionTower:
         ValueError: A graph that `tcim-lite compile --vision` has not made.
     """
 
-    def __init__(self, folder: Path, name: str, weights: Any = None):
+    def __init__(self, folder: Path, name: str, weights: Any = None, *, load: Load | None = None):
         pattern = re.compile(rf"{re.escape(name)}_visual(_m\d+|_\d+x\d+(x\d+)?)?\.hmm")
         paths = sorted(path for path in Path(folder).iterdir() if pattern.fullmatch(path.name))
         if (whole := Path(folder) / f"{name}_visual.hmm") in paths:
@@ -121,8 +123,8 @@ class VisionTower:
             raise FileNotFoundError(
                 f"{folder} has no vision graph {name}_visual.hmm; compile the whole checkpoint with --vision"
             )
-        manager = tcim.WeightManager(0) if weights is None else weights
-        modules = [tcim.load(str(path), option=tcim.Option(manager)) for path in paths]
+        load = load or modules_on(tcim.WeightManager(0) if weights is None else weights)
+        modules = [load(path) for path in paths]
         try:
             self._facts = json.loads(modules[0].get_custom_msg())
             self.patch, self.merge = int(self._facts["patch_size"]), int(self._facts["spatial_merge_size"])

@@ -33,9 +33,15 @@ def register_models() -> None:
     from vllm.model_executor.models import ModelRegistry
     from vllm.transformers_utils import config
 
-    from .text_model import ARCHITECTURE, PackageConfigParser
+    from .text_model import ARCHITECTURE, WITH_IMAGES, WITH_WRITTEN_MARKS, PackageConfigParser
 
-    ModelRegistry.register_model(ARCHITECTURE, "tcim_lite.vllm.text_model:PackageModel")
+    classes = {
+        ARCHITECTURE: "PackageModel",
+        WITH_IMAGES: "PackageWithImages",
+        WITH_WRITTEN_MARKS: "PackageWithWrittenMarks",
+    }
+    for architecture, name in classes.items():
+        ModelRegistry.register_model(architecture, f"tcim_lite.vllm.text_model:{name}")
     config._CONFIG_FORMAT_TO_CONFIG_PARSER["hf"] = PackageConfigParser  # its own call warns that it is replaced
 
 

@@ -140,13 +140,13 @@ class SlotConnector(KVConnectorBase_V1):
         The slot that saves the most work becomes the pool's next.
         """
         self._found.pop(request.request_id, None)
-        tokens = list(request.all_token_ids) if request.prompt_token_ids else []
+        tokens = _text_of(request)
         held = {block.block_id - 1 for block in self._pool.free_block_queue.get_all_free_blocks()}
         free = [slot for slot in self._idle if slot in held]
         if num_computed_tokens or not free:
             return 0, False
         self._refresh()
-        reads, adapter = tokens and not request.skip_reading_prefix_cache, key_of(request.lora_request)
+        reads, adapter = bool(tokens) and not request.skip_reading_prefix_cache, key_of(request.lora_request)
         if reads:
             seen = _Mirror(len(self._salts), self._shape.row_bytes)
             for slot, salt in enumerate(self._salts):
@@ -223,7 +223,7 @@ class SlotConnector(KVConnectorBase_V1):
         for slot, request in self._running.items():
             if slot not in self._admitted:
                 count = min(request.num_computed_tokens, self._shape.context - 1)
-                self._slots.tokens[slot] = list(request.all_token_ids[:count])
+                self._slots.tokens[slot] = _text_of(request)[:count]
 
     def _used(self, slot: int) -> None:
         self._idle.remove(slot)
@@ -279,3 +279,11 @@ class SlotConnector(KVConnectorBase_V1):
 
     def wait_for_save(self) -> None:
         """Nothing is under way."""
+
+
+def _text_of(request: Any) -> list[int]:
+    """Tokens before the first image: behind it, equal tokens may stand for different ones."""
+    if not request.prompt_token_ids:
+        return []
+    end = request.mm_features[0].mm_position.offset if request.mm_features else None
+    return list(request.all_token_ids[:end])

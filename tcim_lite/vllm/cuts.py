@@ -8,10 +8,12 @@ waits for a later step; the last token of a sequence always ends a run, so nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
-def runs_to(target: int, held: int, prompt: int, chunk: int) -> Iterator[tuple[int, int]]:
+def runs_to(
+    target: int, held: int, prompt: int, chunk: int, cut: Callable[[int, int], int] | None = None
+) -> Iterator[tuple[int, int]]:
     """Yields begin and end of the runs that bring a sequence from `held` tokens as near to `target` as may be.
 
     Args:
@@ -19,8 +21,10 @@ def runs_to(target: int, held: int, prompt: int, chunk: int) -> Iterator[tuple[i
         held: Tokens that the slot has.
         prompt: Tokens of the prompt.
         chunk: Tokens that a prefill run takes.
+        cut: Where a run of the prompt from a token on ends, of at most so many; by default as late as may be.
     """
-    while (end := min(held + chunk, prompt) if held < prompt else held + 1) <= target:
+    cut = cut or int.__add__
+    while (end := min(cut(held, chunk), prompt) if held < prompt else held + 1) <= target:
         yield held, end
         held = end
 

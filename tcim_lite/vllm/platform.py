@@ -109,6 +109,7 @@ class TcimPlatform(Platform):
             parallel.tensor_parallel_size = 1
         check_parallel(parallel, package, devices)
         _refuse_states(vllm_config, package, shape)
+        _fit_images(model, scheduler)
         _fit_adapters(vllm_config.lora_config, package, shape)
         cls._all_logits = shape.all_logits
         _fit_context(model, case, shape)
@@ -139,6 +140,21 @@ def _refuse_states(vllm_config: Any, package: Package, shape: Shape) -> None:
             f"pipeline_parallel_size={stages}: {package.folder} has multi-token prediction, with which stages take "
             "several tokens a run; compile without --mtp"
         )
+
+
+def _fit_images(model: Any, scheduler: Any) -> None:
+    """Raises ValueError for what the towers of a package cannot do with images."""
+    images = model.multimodal_config
+    if images is None:
+        return
+    for name in ("mm_processor_kwargs", "enable_mm_embeds", "video_pruning_rate", "mm_encoder_only"):
+        if getattr(images, name, None):
+            raise ValueError(
+                f"{name}={getattr(images, name)}: images are prepared and seen as the package was compiled; leave it "
+                "out"
+            )
+    # Some towers make tokens that see each other, so that an image has to be in one run.
+    scheduler.disable_chunked_mm_input = True
 
 
 def _fit_adapters(lora: Any, package: Package, shape: Shape) -> None:

@@ -19,10 +19,12 @@ from vllm.v1.structured_output.utils import apply_grammar_bitmask
 from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
 from tcim_lite.llm.engine.slots import Slots
+from tcim_lite.llm.mixed_prompt import MixedPrompt
 from tcim_lite.llm.sampling import greedy_token
 
 from .adapters import LoadedAdapters, key_of
 from .cuts import held_at, runs_to
+from .images import SeenImages
 from .prompt_logprobs import PromptLogprobs
 from .top_tokens import TopTokens
 
@@ -35,11 +37,20 @@ class Runner:
         vllm_config: As `TcimPlatform.check_and_update_config` left it.
         connector: Worker side of a `SlotConnector`, where prompts take rows that are there already.
         adapters: Of requests; None if there are none.
+        images: Of requests; None if the package sees none.
     """
 
-    def __init__(self, slots: Slots, vllm_config: Any, connector: Any = None, adapters: LoadedAdapters | None = None):
+    def __init__(
+        self,
+        slots: Slots,
+        vllm_config: Any,
+        connector: Any = None,
+        adapters: LoadedAdapters | None = None,
+        images: SeenImages | None = None,
+    ):
         model = vllm_config.model_config
-        self._slots, self._connector, self._adapters = slots, connector, adapters
+        self._slots, self._connector, self._adapters, self._images = slots, connector, adapters, images
+        self._mixed: dict[str, MixedPrompt] = {}  # prompts with images
         self._owners: list[str | None] = [None] * len(slots)
         self._requests: dict[str, Any] = {}
         cpu = torch.device("cpu")
@@ -72,6 +83,7 @@ class Runner:
         for name in step.finished_req_ids:
             self._release(name)
             self._requests.pop(name, None)
+            self._mixed.pop(name, None)
             self._prompts.forget(name)
             self._batch.remove_request(name)
         for name in step.preempted_req_ids or ():
@@ -86,7 +98,7 @@ class Runner:
             self._requests[new.req_id] = CachedRequestState(
                 req_id=new.req_id,
                 prompt_token_ids=new.prompt_token_ids,
-                mm_features=[],
+                mm_features=new.mm_features,
                 sampling_params=params,
                 generator=generator,
                 block_ids=new.block_ids,
@@ -96,6 +108,8 @@ class Runner:
             )
             if new.lora_request is not None and self._adapters is not None:
                 self._adapters.add(new.lora_request, self.adapters_in_use)
+            if new.mm_features and self._images is not None:
+                self._mixed[new.req_id] = self._images.prompt(new.prompt_token_ids, new.mm_features)
             self._prompts.start(new.req_id, params)
         cached = step.scheduled_cached_reqs
         for index, name in enumerate(cached.req_ids):
@@ -160,18 +174,21 @@ class Runner:
 
     def _prefill(self, name: str, slot: int, tokens: list[int]) -> np.ndarray:
         """Makes the slot hold `tokens`, in chunks; logits [V] after the last, where no more is to come."""
-        slots, prompt = self._slots, self._requests[name].prompt_token_ids
+        slots, prompt, mixed = self._slots, self._requests[name].prompt_token_ids, self._mixed.get(name)
         whole = len(prompt) if slots.carries else len(tokens)
+        if mixed is not None:
+            whole = min(whole, len(prompt))
         logits = np.zeros(slots.vocab_size, np.float16)
-        for start, end in runs_to(len(tokens), len(slots.tokens[slot]), whole, slots.chunk_length):
-            part = tokens[start:end]
-            if start >= len(prompt) and slots.carries:
-                logits = slots.decode({slot: part[0]})[slot]
+        cut = None if mixed is None else mixed.cut
+        for start, end in runs_to(len(tokens), len(slots.tokens[slot]), whole, slots.chunk_length, cut):
+            if start >= len(prompt) and (slots.carries or mixed is not None):  # an answer that is run again
+                logits = slots.decode({slot: tokens[start]})[slot].copy()
                 continue
+            part = tokens[start:end] if mixed is None else mixed.keys[start:end]
             if name not in self._prompts or start >= len(prompt):
-                logits = slots.prefill(slot, part)
+                logits = slots.prefill(slot, part, mixed)
                 continue
-            rows = slots.prefill_all(slot, part)
+            rows = slots.prefill_all(slot, part, mixed)
             if (found := self._prompts.add(name, prompt, start, rows)) is not None:
                 self._prompt_logprobs[name] = found
             logits = rows[-1]

@@ -1,7 +1,7 @@
-"""What vLLM takes a package for: a model of text alone, if it knows the checkpoint's as something else or not at all.
+"""What vLLM takes a package for: a model of text, or of text and images where it has a vision tower.
 
-vLLM prepares images, sounds and states for classes that say they take them, but a package runs text, in slots that have
-their own states. So only a config whose class is one for text keeps that class.
+vLLM prepares images, sounds and states for its own classes that say they take them, but a package has its own tower,
+and slots that have their own states. So only a config whose class is one for text keeps that class.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ from typing import Any
 
 import torch
 from vllm.model_executor.models import registry
+from vllm.model_executor.models.interfaces import SupportsMultiModal
+from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.transformers_utils.config import HFConfigParser, PreTrainedConfig
 
 from tcim_lite.llm import Package
 
 from .case import Case
+from .images import DummyImages, ImagesInfo, PackageImages, sees_images
 from .shape import Shape
 
 ARCHITECTURE = "TcimPackageForCausalLM"
+WITH_IMAGES = "TcimPackageForConditionalGeneration"
+WITH_WRITTEN_MARKS = "TcimPackageWithWrittenMarks"
 _PASSED_ON = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
@@ -38,18 +43,23 @@ class PackageConfigParser(HFConfigParser):
         shape = None
         try:
             found = super().parse(model, trust_remote_code, revision, code_revision, **kwargs)
-            if not Path(model).is_dir() or (_is_of_text(found[1]) and not (shape := _shape_of(model)).carries):
+            is_known = Path(model).is_dir() and not _sees(model) and _is_of_text(found[1])
+            if not Path(model).is_dir() or (is_known and not (shape := _shape_of(model)).carries):
                 return found
         except (OSError, ValueError):  # a model that only its own code knows, or no package: the platform says what
             if not Path(model).is_dir():
                 raise
         said = json.loads((Path(model) / "config.json").read_bytes())
-        config = _config(said, shape or _shape_of(model))
+        config = _config(said, shape or _shape_of(model), _sees(model))
         return config.to_dict(), config
 
 
 def _shape_of(model: str | Path) -> Shape:
     return Shape.read(Package.open(Case.read(model).folder))
+
+
+def _sees(model: str | Path) -> bool:
+    return sees_images(Package.open(Case.read(model).folder))
 
 
 def _is_of_text(config: PreTrainedConfig) -> bool:
@@ -58,12 +68,13 @@ def _is_of_text(config: PreTrainedConfig) -> bool:
     return bool(named) and all(name in registry._TEXT_GENERATION_MODELS for name in named)
 
 
-def _config(said: dict[str, Any], shape: Shape) -> PreTrainedConfig:
+def _config(said: dict[str, Any], shape: Shape, sees: bool) -> PreTrainedConfig:
     """A decoder of the package's sizes; those that vLLM lays caches out by mean nothing here."""
     inner = [value for key, value in said.items() if key.endswith("_config") and isinstance(value, dict)]
+    with_images = WITH_WRITTEN_MARKS if said.get("model_type") == "minicpmv" else WITH_IMAGES
     ends = {key: each[key] for key in _PASSED_ON for each in (*inner, said) if each.get(key) is not None}
     return PreTrainedConfig(
-        architectures=[ARCHITECTURE],
+        architectures=[with_images if sees else ARCHITECTURE],
         dtype="float16",
         vocab_size=shape.vocab_size,
         max_position_embeddings=shape.context,
@@ -100,3 +111,23 @@ class PackageModel(torch.nn.Module):
     def make_empty_intermediate_tensors(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> Any:
         """As vLLM asks of models in stages."""
         raise NotImplementedError
+
+
+@MULTIMODAL_REGISTRY.register_processor(PackageImages, info=ImagesInfo, dummy_inputs=DummyImages)
+class PackageWithImages(PackageModel, SupportsMultiModal):
+    """As the class, of a package with a vision tower, for whose images the chat template writes marks."""
+
+    @classmethod
+    def get_placeholder_str(cls, modality: str, i: int) -> str | None:
+        """None: a template that takes text alone has no marks to be written."""
+        return None
+
+
+@MULTIMODAL_REGISTRY.register_processor(PackageImages, info=ImagesInfo, dummy_inputs=DummyImages)
+class PackageWithWrittenMarks(PackageWithImages):
+    """As the class, of MiniCPM-V 4.5, whose template takes text with marks in it."""
+
+    @classmethod
+    def get_placeholder_str(cls, modality: str, i: int) -> str | None:
+        """What stands for an image in a message."""
+        return "(<image>./</image>)"

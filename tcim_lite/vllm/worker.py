@@ -16,16 +16,19 @@ from vllm.distributed.parallel_state import (
     get_pp_group,
     init_distributed_environment,
 )
+from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT
 from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 
+import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import Slots
 
 from .adapters import LoadedAdapters
 from .case import Case
 from .ending import end_with_starters
+from .images import SeenImages
 from .parallel import named_devices, replica_devices, stage_device
 from .runner import Runner
 from .shape import Shape
@@ -47,6 +50,7 @@ class TcimWorker(WorkerBase):
         )
         ensure_model_parallel_initialized(1, parallel.pipeline_parallel_size)
 
+    _images: SeenImages | None = None  # of packages without a tower
     _adapters: LoadedAdapters | None = None  # without --enable-lora
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
@@ -59,7 +63,11 @@ class TcimWorker(WorkerBase):
             device = stage_device(parallel, package, devices, self.rank, self.local_rank)
             self._slots = load_stage(package, self.rank, device, Link(get_pp_group()))
         else:
-            self._slots = Slots.open(package, devices=replica_devices(parallel, package, devices, case.parallel_size))
+            own = replica_devices(parallel, package, devices, case.parallel_size)
+            self._slots, device = Slots.open(package, devices=own), own[0]
+        if self.model_config.supports_multimodal_inputs:
+            tokenizer = cached_tokenizer_from_config(self.model_config)
+            self._images = SeenImages(package, tokenizer, tcim.WeightManager(device))
         if (lora := self.lora_config) is not None:
             shape = Shape.read(package)
             self._adapters = LoadedAdapters(self._slots.adapters, package, shape.lora, lora.max_cpu_loras)
@@ -95,7 +103,7 @@ class TcimWorker(WorkerBase):
             ensure_kv_transfer_initialized(self.vllm_config, kv_cache_config)
             connector = get_kv_transfer_group()
             connector.register_slots(self._slots)
-        self.runner = Runner(self._slots, self.vllm_config, connector, self._adapters)
+        self.runner = Runner(self._slots, self.vllm_config, connector, self._adapters, self._images)
 
     def get_kv_connector_handshake_metadata(self) -> None:
         """Rows leave no process, so there is nobody to shake hands with."""

@@ -90,7 +90,7 @@ def test_prompt_logprobs_are_refused(llm, prompts):
 
 def test_rows_that_a_request_did_not_compute_are_refused(llm):
     worker = llm.llm_engine.model_executor.driver_worker.worker
-    state = type("State", (), {"req_id": "thief", "block_ids": ([1],)})()
+    state = type("State", (), {"req_id": "thief", "block_ids": ([1],), "lora_request": None})()
     with pytest.raises(RuntimeError, match="prefix caching"):
         worker.runner._slot(state, 16)
 

@@ -25,12 +25,16 @@ class GridReader:
         ImageError: The configs lack the placeholder, or have means that are no numbers.
     """
 
-    writes_marks = False
+    writes_marks, sees_itself = False, False
 
     def __init__(self, tower: VisionTower, checkpoint: Checkpoint):
         self._tower, self._colours = tower, checkpoint.colours()
         self.placeholder, self.mark = checkpoint.token("image_token_id")
         self.stand_in = self.placeholder
+
+    @property
+    def most_tokens(self) -> int:
+        return max(self._tower.gears)
 
     def prepare(self, image: Image.Image) -> Prepared:
         size = self._tower.fitting(image.height, image.width)

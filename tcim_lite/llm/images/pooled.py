@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import tcim_lite.runtime as tcim
 from tcim_lite.image_grid import pooled_grid
 
+from ..graph_file import Load
 from ..masks import HIDDEN
 from ..media import Prepared
 from ..mixed_prompt import Features
@@ -28,7 +28,7 @@ class PooledReader:
 
     Args:
         path: The graph.
-        weights: A `WeightManager`.
+        load: Opens it.
         checkpoint: The package's configs.
 
     Raises:
@@ -38,8 +38,8 @@ class PooledReader:
 
     writes_marks = False
 
-    def __init__(self, path: Path, weights: Any, checkpoint: Checkpoint):
-        self._module = tcim.load(str(path), option=tcim.Option(weights))
+    def __init__(self, path: Path, load: Load, checkpoint: Checkpoint):
+        self._module = load(path)
         try:
             facts = json.loads(self._module.get_custom_msg())
             self._side, self._kernel = int(facts["patch_size"]), int(facts["pooling_kernel_size"])
@@ -60,7 +60,11 @@ class PooledReader:
         self._begin, self._end = (checkpoint.token(f"{key}_token_id")[1] for key in ("boi", "eoi"))
         text = checkpoint.config.get("text_config") or {}
         self.stand_in = int(text.get("pad_token_id") or 0)
-        self._sees_itself = text.get("use_bidirectional_attention") == "vision"
+        self.sees_itself = text.get("use_bidirectional_attention") == "vision"
+
+    @property
+    def most_tokens(self) -> int:
+        return self._fixed[0] * self._fixed[1] if self._fixed else self._most
 
     def prepare(self, image: Image.Image) -> Prepared:
         side = self._kernel * self._side
@@ -75,7 +79,7 @@ class PooledReader:
         patches = cells.reshape(rows * columns, -1)
         given = {"pixel_values": patches[None]} if self._fixed else self._any_size(patches, rows, columns)
         found = run_tower(self._module, given)[0][0]
-        return [Features(found[: len(patches) // self._kernel**2].copy(), sees_itself=self._sees_itself)]
+        return [Features(found[: len(patches) // self._kernel**2].copy(), sees_itself=self.sees_itself)]
 
     def before(self, number: int) -> str:
         return ""

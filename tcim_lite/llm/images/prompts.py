@@ -7,6 +7,7 @@ from typing import Any
 
 import tcim_lite.runtime as tcim
 
+from ..graph_file import Load, modules_on
 from ..media import MediaPrompts
 from ..package import Package
 from ..vision import VisionTower
@@ -49,17 +50,27 @@ class ImagePrompts(MediaPrompts):
             ImportError: Pillow is missing.
             TcimError: A graph cannot be loaded.
         """
-        pillow()
-        return cls(_reader(package, Checkpoint(package.tokenizer_folder, tokenizer), device))
+        return cls(image_reader(package, tokenizer, modules_on(tcim.WeightManager(device))))
 
 
-def _reader(package: Package, checkpoint: Checkpoint, device: int) -> Reader:
-    weights: Any = tcim.WeightManager(device)
+def image_reader(package: Package, tokenizer: Any, load: Load) -> Reader:
+    """What takes the images of a package.
+
+    Args:
+        package: With a tower.
+        tokenizer: As `ImagePrompts.open` takes it.
+        load: Opens its graphs. With `GraphFile` images are prepared and not seen, so no device is needed.
+
+    Raises:
+        FileNotFoundError, MediaError, ImportError, TcimError: As `ImagePrompts.open`.
+    """
+    pillow()
+    checkpoint = Checkpoint(package.tokenizer_folder, tokenizer)
     if checkpoint.config.get("model_type") == "gemma4":
         path = package.folder / f"{package.name}_visual.hmm"
         if not path.is_file():
             raise FileNotFoundError(f"there is no {path.name}; compile the whole checkpoint with --vision")
-        return PooledReader(path, weights, checkpoint)
+        return PooledReader(path, load, checkpoint)
     if any(package.has(f"visual_{mode}.hmm") for mode in ("16x", "4x", "1x")):
-        return StripReader(package.folder, package.name, weights, checkpoint)
-    return GridReader(VisionTower(Path(package.folder), package.name, weights), checkpoint)
+        return StripReader(package.folder, package.name, load, checkpoint)
+    return GridReader(VisionTower(Path(package.folder), package.name, load=load), checkpoint)

@@ -19,7 +19,18 @@ _MOST_BYTES = 16 << 20
 
 
 class Reader(media.Reader, Protocol):
-    """The images of one kind of towers."""
+    """The images of one kind of towers.
+
+    Attributes:
+        sees_itself: as in `Features`.
+        most_tokens: of an image, tags aside.
+    """
+
+    sees_itself: bool
+
+    @property
+    def most_tokens(self) -> int:
+        """As above."""
 
     def prepare(self, image: Image.Image) -> Prepared:
         """Cuts, stretches and counts; runs nothing on a device."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import tcim_lite.runtime as tcim
 from tcim_lite.image_grid import merge_major
 
+from ..graph_file import Load
 from ..masks import HIDDEN
 from ..media import Prepared
 from ..mixed_prompt import Features
@@ -43,7 +43,7 @@ class StripReader:
     Args:
         folder: Of the package.
         name: Prefix of its files.
-        weights: A `WeightManager`.
+        load: Opens the graph.
         checkpoint: The package's configs.
 
     Raises:
@@ -52,14 +52,16 @@ class StripReader:
         TcimError: The graph cannot be loaded.
     """
 
-    def __init__(self, folder: Path, name: str, weights: Any, checkpoint: Checkpoint):
+    sees_itself = False
+
+    def __init__(self, folder: Path, name: str, load: Load, checkpoint: Checkpoint):
         known = checkpoint.processor
         self._resampled = checkpoint.config.get("model_type") == "minicpmv"
         mode = "1x" if self._resampled else str(known.get("downsample_mode", "16x"))
         path = folder / f"{name}_visual_{mode}.hmm"
         if not path.is_file():
             raise FileNotFoundError(f"there is no {path.name}; compile the whole checkpoint with --vision")
-        self._module = tcim.load(str(path), option=tcim.Option(weights))
+        self._module = load(path)
         try:
             facts = json.loads(self._module.get_custom_msg())
             self._patch, self._capacity = int(facts["patch_size"]), int(facts["patches"])
@@ -92,6 +94,11 @@ class StripReader:
             self.placeholder, self.mark = checkpoint.token("image_token_id")
             self._text = self.mark
         self.stand_in = self.placeholder
+
+    @property
+    def most_tokens(self) -> int:
+        slices = 1 + (self._most if self._most > 1 else 0)
+        return slices * (self._queries if self._resampled else self._capacity // _WINDOW ** (2 * self._rounds))
 
     def prepare(self, image: Image.Image) -> Prepared:
         whole, grid, part = self._cut(image.height, image.width)
