@@ -33,10 +33,11 @@ def register_models() -> None:
     from vllm.model_executor.models import ModelRegistry
     from vllm.transformers_utils import config
 
-    from .text_model import ARCHITECTURE, WITH_IMAGES, WITH_WRITTEN_MARKS, PackageConfigParser
+    from .text_model import ARCHITECTURE, FOR_VECTORS, WITH_IMAGES, WITH_WRITTEN_MARKS, PackageConfigParser
 
     classes = {
         ARCHITECTURE: "PackageModel",
+        FOR_VECTORS: "PackageForVectors",
         WITH_IMAGES: "PackageWithImages",
         WITH_WRITTEN_MARKS: "PackageWithWrittenMarks",
     }

@@ -109,6 +109,7 @@ class TcimPlatform(Platform):
             parallel.tensor_parallel_size = 1
         check_parallel(parallel, package, devices)
         _refuse_states(vllm_config, package, shape)
+        _fit_runner(model, parallel, package, shape)
         _fit_images(model, scheduler)
         _fit_adapters(vllm_config.lora_config, package, shape)
         cls._all_logits = shape.all_logits
@@ -140,6 +141,23 @@ def _refuse_states(vllm_config: Any, package: Package, shape: Shape) -> None:
             f"pipeline_parallel_size={stages}: {package.folder} has multi-token prediction, with which stages take "
             "several tokens a run; compile without --mtp"
         )
+
+
+def _fit_runner(model: Any, parallel: Any, package: Package, shape: Shape) -> None:
+    """Raises ValueError where vectors are asked for and the graphs give none, or others."""
+    if model.runner_type != "pooling":
+        return
+    if not shape.embeds:
+        raise ValueError(
+            f"runner={model.runner_type}: the graphs of {package.folder} give logits, no vectors; leave --runner and "
+            "--convert out, or compile an embedding model with --hidden-states"
+        )
+    if parallel.pipeline_parallel_size > 1:
+        raise ValueError(
+            f"pipeline_parallel_size={parallel.pipeline_parallel_size}: stages give logits; leave it out for vectors"
+        )
+    if (kind := getattr(model.pooler_config, "seq_pooling_type", None)) not in (None, "LAST"):
+        raise ValueError(f"seq_pooling_type={kind}: the vector of a text is that of its last token, LAST; leave it out")
 
 
 def _fit_images(model: Any, scheduler: Any) -> None:
@@ -179,7 +197,7 @@ def _fit_adapters(lora: Any, package: Package, shape: Shape) -> None:
 
 def _fit_context(model: Any, case: Case, shape: Shape) -> None:
     """Bounds the length of a request by the package's context."""
-    if model.get_vocab_size() != shape.vocab_size:
+    if not shape.embeds and model.get_vocab_size() != shape.vocab_size:
         raise ValueError(
             f"{case.config} says vocab_size={model.get_vocab_size()}, the package's graphs {shape.vocab_size}; "
             "serve the config.json that the package was compiled with"
@@ -268,8 +286,6 @@ def _refuse(vllm_config: Any) -> None:
             "steps are under way in several stages, so no one knows what a slot holds; leave one of them out"
         )
     model = vllm_config.model_config
-    if model.runner_type != "generate":
-        raise ValueError(f"runner={model.runner_type}: the graphs give logits, no embeddings; leave --runner out")
     if model.enable_prompt_embeds:
         raise ValueError("enable_prompt_embeds: the package looks tokens up itself; pass text or token ids")
     if vllm_config.cache_config.cache_dtype != "auto":

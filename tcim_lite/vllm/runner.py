@@ -53,7 +53,7 @@ class Runner:
         self._mixed: dict[str, MixedPrompt] = {}  # prompts with images
         self._owners: list[str | None] = [None] * len(slots)
         self._requests: dict[str, Any] = {}
-        cpu = torch.device("cpu")
+        cpu, pools = torch.device("cpu"), model.runner_type == "pooling"
         self._batch = InputBatch(
             max_num_reqs=vllm_config.scheduler_config.max_num_seqs,
             max_model_len=model.max_model_len,
@@ -62,8 +62,9 @@ class Runner:
             vocab_size=slots.vocab_size,
             block_sizes=[model.max_model_len],
             max_num_blocks_per_req=[1],
-            logitsprocs=build_logitsprocs(vllm_config, cpu, False, False, model.logits_processors or ()),
+            logitsprocs=build_logitsprocs(vllm_config, cpu, False, pools, model.logits_processors or ()),
             logitsprocs_need_output_token_ids=True,
+            is_pooling_model=pools,
         )
         self._sampler = Sampler(logprobs_mode=model.logprobs_mode)
         self._sampler.topk_topp_sampler = TopTokens(model.logprobs_mode)
@@ -93,13 +94,14 @@ class Runner:
         for new in step.scheduled_new_reqs:
             params = new.sampling_params
             generator = None
-            if params.sampling_type == SamplingType.RANDOM_SEED:
+            if params is not None and params.sampling_type == SamplingType.RANDOM_SEED:
                 generator = torch.Generator().manual_seed(params.seed)
             self._requests[new.req_id] = CachedRequestState(
                 req_id=new.req_id,
                 prompt_token_ids=new.prompt_token_ids,
                 mm_features=new.mm_features,
                 sampling_params=params,
+                pooling_params=new.pooling_params,
                 generator=generator,
                 block_ids=new.block_ids,
                 num_computed_tokens=new.num_computed_tokens,
@@ -110,7 +112,8 @@ class Runner:
                 self._adapters.add(new.lora_request, self.adapters_in_use)
             if new.mm_features and self._images is not None:
                 self._mixed[new.req_id] = self._images.prompt(new.prompt_token_ids, new.mm_features)
-            self._prompts.start(new.req_id, params)
+            if params is not None:
+                self._prompts.start(new.req_id, params)
         cached = step.scheduled_cached_reqs
         for index, name in enumerate(cached.req_ids):
             state = self._requests[name]

@@ -21,7 +21,8 @@ class Shape:
         slots: B.
         context: Rows C of a slot.
         row_bytes: Of one token in all caches of a slot.
-        vocab_size: V.
+        vocab_size: V, or the width of hidden states.
+        embeds: The graphs return hidden states in place of logits (`compile --hidden-states`).
         all_logits: Prefill gives the logits of every token (`compile --all-logits`).
         devices: Numbers of devices that there are graphs for.
         carries: Layers with linear attention have states, which only go forward.
@@ -33,6 +34,7 @@ class Shape:
     context: int
     row_bytes: int
     vocab_size: int
+    embeds: bool
     all_logits: bool
     devices: tuple[int, ...]
     carries: bool
@@ -50,7 +52,7 @@ class Shape:
 
         Raises:
             FileNotFoundError: One of them is missing.
-            ValueError: The decode graph has no KV caches, or returns hidden states.
+            ValueError: The decode graph has no KV caches.
         """
         single = package.decode_path.is_file()
         several = hmm.read(package.graph("decode.hmms")) if package.has("decode.hmms") or not single else None
@@ -65,11 +67,6 @@ class Shape:
         ]
         if not graph or not prompt or not caches:
             raise ValueError(f"{path}: has no KV caches; name the folder of a compiled language model with attention")
-        if graph.values[graph.outputs[0]].name == HIDDEN_STATES:
-            raise ValueError(
-                f"{path} returns hidden states: the package was compiled with --hidden-states. `tcim-lite serve` makes "
-                "embeddings of them; for vLLM compile it without"
-            )
         slots, context = graph.values[graph.inputs[0]].shape[0], caches[0][1].shape[2]
         cached = 0
         for place, cache in caches:
@@ -80,6 +77,7 @@ class Shape:
             context=context,
             row_bytes=cached // (slots * context),
             vocab_size=prompt.values[prompt.outputs[0]].shape[-1],
+            embeds=graph.values[graph.outputs[0]].name == HIDDEN_STATES,
             all_logits=prompt.values[prompt.outputs[0]].shape[-2] == prompt.values[prompt.inputs[0]].shape[1],
             devices=(1,) * single + ((several.ndevice,) if several else ()),
             carries=any(is_state(graph.values[number].name) for number in graph.inputs),

@@ -1,4 +1,4 @@
-"""What vLLM takes a package for: a model of text, or of text and images where it has a vision tower.
+"""What vLLM takes a package for: a model of text, of text and images where it has a vision tower, or of vectors.
 
 vLLM prepares images, sounds and states for its own classes that say they take them, but a package has its own tower,
 and slots that have their own states. So only a config whose class is one for text keeps that class.
@@ -25,6 +25,7 @@ from .shape import Shape
 ARCHITECTURE = "TcimPackageForCausalLM"
 WITH_IMAGES = "TcimPackageForConditionalGeneration"
 WITH_WRITTEN_MARKS = "TcimPackageWithWrittenMarks"
+FOR_VECTORS = "TcimPackageForEmbedding"
 _PASSED_ON = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
@@ -44,7 +45,7 @@ class PackageConfigParser(HFConfigParser):
         try:
             found = super().parse(model, trust_remote_code, revision, code_revision, **kwargs)
             is_known = Path(model).is_dir() and not _sees(model) and _is_of_text(found[1])
-            if not Path(model).is_dir() or (is_known and not (shape := _shape_of(model)).carries):
+            if not Path(model).is_dir() or (is_known and _is_plain(shape := _shape_of(model))):
                 return found
         except (OSError, ValueError):  # a model that only its own code knows, or no package: the platform says what
             if not Path(model).is_dir():
@@ -62,6 +63,10 @@ def _sees(model: str | Path) -> bool:
     return sees_images(Package.open(Case.read(model).folder))
 
 
+def _is_plain(shape: Shape) -> bool:
+    return not shape.carries and not shape.embeds
+
+
 def _is_of_text(config: PreTrainedConfig) -> bool:
     """Whether the config names classes of vLLM for text."""
     named = config.architectures or []
@@ -74,9 +79,9 @@ def _config(said: dict[str, Any], shape: Shape, sees: bool) -> PreTrainedConfig:
     with_images = WITH_WRITTEN_MARKS if said.get("model_type") == "minicpmv" else WITH_IMAGES
     ends = {key: each[key] for key in _PASSED_ON for each in (*inner, said) if each.get(key) is not None}
     return PreTrainedConfig(
-        architectures=[with_images if sees else ARCHITECTURE],
+        architectures=[FOR_VECTORS if shape.embeds else with_images if sees else ARCHITECTURE],
         dtype="float16",
-        vocab_size=shape.vocab_size,
+        vocab_size=_vocab_size(said) if shape.embeds else shape.vocab_size,
         max_position_embeddings=shape.context,
         hidden_size=1,
         num_hidden_layers=1,
@@ -85,6 +90,12 @@ def _config(said: dict[str, Any], shape: Shape, sees: bool) -> PreTrainedConfig:
         head_dim=1,
         **ends,
     )
+
+
+def _vocab_size(said: dict[str, Any]) -> int:
+    """Of a config, or of the language model in it."""
+    inner = [value for value in said.values() if isinstance(value, dict) and "vocab_size" in value]
+    return int(next(each["vocab_size"] for each in (said, *inner) if "vocab_size" in each))
 
 
 class PackageModel(torch.nn.Module):
@@ -131,3 +142,17 @@ class PackageWithWrittenMarks(PackageWithImages):
     def get_placeholder_str(cls, modality: str, i: int) -> str | None:
         """What stands for an image in a message."""
         return "(<image>./</image>)"
+
+
+class PackageForVectors(torch.nn.Module):
+    """Tells vLLM that a package gives the hidden states of the last token."""
+
+    is_pooling_model = True
+    default_seq_pooling_type = "LAST"
+
+    def __init__(self, *, vllm_config: Any, prefix: str = ""):
+        super().__init__()
+        raise NotImplementedError("packages are run by tcim_lite.vllm.worker")
+
+    embed_input_ids = PackageModel.embed_input_ids
+    forward = PackageModel.forward

@@ -27,6 +27,7 @@ from tcim_lite.llm.engine.slots import Slots
 
 from .adapters import LoadedAdapters
 from .case import Case
+from .embedder import Embedder
 from .ending import end_with_starters
 from .images import SeenImages
 from .parallel import named_devices, replica_devices, stage_device
@@ -73,8 +74,8 @@ class TcimWorker(WorkerBase):
             self._adapters = LoadedAdapters(self._slots.adapters, package, shape.lora, lora.max_cpu_loras)
 
     def get_supported_tasks(self) -> tuple[str, ...]:
-        """Text generation; the graphs give logits only."""
-        return ("generate",)
+        """Text, or the vectors of packages that give hidden states."""
+        return ("embed",) if self.model_config.runner_type == "pooling" else ("generate",)
 
     def get_kv_cache_spec(self) -> dict[str, Any]:
         """One block of `max_model_len` tokens is a slot; heads and sizes are the package's own business."""
@@ -103,7 +104,8 @@ class TcimWorker(WorkerBase):
             ensure_kv_transfer_initialized(self.vllm_config, kv_cache_config)
             connector = get_kv_transfer_group()
             connector.register_slots(self._slots)
-        self.runner = Runner(self._slots, self.vllm_config, connector, self._adapters, self._images)
+        kind = Embedder if self.model_config.runner_type == "pooling" else Runner
+        self.runner = kind(self._slots, self.vllm_config, connector, self._adapters, self._images)
 
     def get_kv_connector_handshake_metadata(self) -> None:
         """Rows leave no process, so there is nobody to shake hands with."""
@@ -118,7 +120,7 @@ class TcimWorker(WorkerBase):
         if not scheduler_output.total_num_scheduled_tokens:
             return EMPTY_MODEL_RUNNER_OUTPUT
         self.runner.run(scheduler_output)
-        return None
+        return self.runner.pool() if isinstance(self.runner, Embedder) else None
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """A `ModelRunnerOutput` with a token of each request whose tokens have all been run.
