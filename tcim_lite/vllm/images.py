@@ -35,11 +35,6 @@ from .case import Case
 _KEPT_BYTES = 256 << 20  # of features of images that came before
 
 
-def sees_images(package: Package) -> bool:
-    """Whether a package has a vision tower."""
-    return any(path.name.startswith(f"{package.name}_visual") for path in package.folder.glob("*.hmm"))
-
-
 class ImagesInfo(BaseProcessingInfo):
     """What vLLM asks of a model about its images."""
 

@@ -110,7 +110,7 @@ class TcimPlatform(Platform):
         check_parallel(parallel, package, devices)
         _refuse_states(vllm_config, package, shape)
         _fit_runner(model, parallel, package, shape)
-        _fit_images(model, scheduler)
+        _fit_images(model, scheduler, shape)
         _fit_adapters(vllm_config.lora_config, package, shape)
         cls._all_logits = shape.all_logits
         _fit_context(model, case, shape)
@@ -160,7 +160,7 @@ def _fit_runner(model: Any, parallel: Any, package: Package, shape: Shape) -> No
         raise ValueError(f"seq_pooling_type={kind}: the vector of a text is that of its last token, LAST; leave it out")
 
 
-def _fit_images(model: Any, scheduler: Any) -> None:
+def _fit_images(model: Any, scheduler: Any, shape: Shape) -> None:
     """Raises ValueError for what the towers of a package cannot do with images."""
     images = model.multimodal_config
     if images is None:
@@ -171,8 +171,7 @@ def _fit_images(model: Any, scheduler: Any) -> None:
                 f"{name}={getattr(images, name)}: images are prepared and seen as the package was compiled; leave it "
                 "out"
             )
-    # Some towers make tokens that see each other, so that an image has to be in one run.
-    scheduler.disable_chunked_mm_input = True
+    scheduler.disable_chunked_mm_input |= shape.sees_itself
 
 
 def _fit_adapters(lora: Any, package: Package, shape: Shape) -> None:

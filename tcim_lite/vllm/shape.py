@@ -9,6 +9,7 @@ from tcim_lite import hmm
 from tcim_lite.hmm.layout import ITEM_BYTES
 from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import POST_NORM_HIDDEN
+from tcim_lite.llm.json_object import read_object
 from tcim_lite.llm.package import HIDDEN_STATES
 from tcim_lite.llm.ports import is_cache, is_lora, is_state
 
@@ -27,6 +28,8 @@ class Shape:
         devices: Numbers of devices that there are graphs for.
         carries: Layers with linear attention have states, which only go forward.
         guesses: It was compiled with multi-token prediction.
+        sees: It has a vision tower.
+        sees_itself: Tokens of an image see each other, so it has to be in one run (Gemma 4).
         lora: Shape and dtype of each input that takes what a LoRA adds (`compile --lora`), by name.
     """
 
@@ -39,6 +42,8 @@ class Shape:
     devices: tuple[int, ...]
     carries: bool
     guesses: bool
+    sees: bool
+    sees_itself: bool
     lora: dict[str, tuple[tuple[int, ...], str]]
 
     @property
@@ -82,9 +87,16 @@ class Shape:
             devices=(1,) * single + ((several.ndevice,) if several else ()),
             carries=any(is_state(graph.values[number].name) for number in graph.inputs),
             guesses=any(prompt.values[number].name == POST_NORM_HIDDEN for number in prompt.outputs),
+            sees=any(path.name.startswith(f"{package.name}_visual") for path in package.folder.glob("*.hmm")),
+            sees_itself=_sees_itself(package),
             lora={
                 value.name: (tuple(value.shape), value.dtype)
                 for value in (graph.values[number] for number in graph.inputs)
                 if is_lora(value.name)
             },
         )
+
+
+def _sees_itself(package: Package) -> bool:
+    text = read_object(package.tokenizer_folder / "config.json", 16 << 20).get("text_config")
+    return isinstance(text, dict) and text.get("use_bidirectional_attention") == "vision"

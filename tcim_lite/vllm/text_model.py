@@ -19,7 +19,7 @@ from vllm.transformers_utils.config import HFConfigParser, PreTrainedConfig
 from tcim_lite.llm import Package
 
 from .case import Case
-from .images import DummyImages, ImagesInfo, PackageImages, sees_images
+from .images import DummyImages, ImagesInfo, PackageImages
 from .shape import Shape
 
 ARCHITECTURE = "TcimPackageForCausalLM"
@@ -44,14 +44,16 @@ class PackageConfigParser(HFConfigParser):
         shape = None
         try:
             found = super().parse(model, trust_remote_code, revision, code_revision, **kwargs)
-            is_known = Path(model).is_dir() and not _sees(model) and _is_of_text(found[1])
-            if not Path(model).is_dir() or (is_known and _is_plain(shape := _shape_of(model))):
+            if not Path(model).is_dir():
                 return found
+            shape = _shape_of(model)
+            if _is_of_text(found[1]) and not (shape.carries or shape.embeds or shape.sees):
+                return _of_compiled(*found)
         except (OSError, ValueError):  # a model that only its own code knows, or no package: the platform says what
             if not Path(model).is_dir():
                 raise
         said = json.loads((Path(model) / "config.json").read_bytes())
-        config = _config(said, shape or _shape_of(model), _sees(model))
+        config = _config(said, shape or _shape_of(model))
         return config.to_dict(), config
 
 
@@ -59,12 +61,13 @@ def _shape_of(model: str | Path) -> Shape:
     return Shape.read(Package.open(Case.read(model).folder))
 
 
-def _sees(model: str | Path) -> bool:
-    return sees_images(Package.open(Case.read(model).folder))
-
-
-def _is_plain(shape: Shape) -> bool:
-    return not shape.carries and not shape.embeds
+def _of_compiled(said: dict[str, Any], config: PreTrainedConfig) -> tuple[dict[str, Any], PreTrainedConfig]:
+    """What a checkpoint's weights were stored as says nothing of those of a package."""
+    for key in ("quantization_config", "compression_config"):
+        said.pop(key, None)
+        if hasattr(config, key):
+            delattr(config, key)
+    return said, config
 
 
 def _is_of_text(config: PreTrainedConfig) -> bool:
@@ -73,13 +76,13 @@ def _is_of_text(config: PreTrainedConfig) -> bool:
     return bool(named) and all(name in registry._TEXT_GENERATION_MODELS for name in named)
 
 
-def _config(said: dict[str, Any], shape: Shape, sees: bool) -> PreTrainedConfig:
+def _config(said: dict[str, Any], shape: Shape) -> PreTrainedConfig:
     """A decoder of the package's sizes; those that vLLM lays caches out by mean nothing here."""
     inner = [value for key, value in said.items() if key.endswith("_config") and isinstance(value, dict)]
     with_images = WITH_WRITTEN_MARKS if said.get("model_type") == "minicpmv" else WITH_IMAGES
     ends = {key: each[key] for key in _PASSED_ON for each in (*inner, said) if each.get(key) is not None}
     return PreTrainedConfig(
-        architectures=[FOR_VECTORS if shape.embeds else with_images if sees else ARCHITECTURE],
+        architectures=[FOR_VECTORS if shape.embeds else with_images if shape.sees else ARCHITECTURE],
         dtype="float16",
         vocab_size=_vocab_size(said) if shape.embeds else shape.vocab_size,
         max_position_embeddings=shape.context,

@@ -79,7 +79,7 @@ def test_over_http(embedding, prompts, hidden):
 
 
 def test_a_package_of_logits_makes_no_vectors(package):
-    with pytest.raises(Exception, match="give logits, no vectors; .*--hidden-states"):
+    with pytest.raises(Exception, match=r"give logits, no vectors; .*--hidden-states"):
         LLM(model=str(package), runner="pooling")
 
 

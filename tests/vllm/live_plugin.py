@@ -1,7 +1,9 @@
 """The plugin in vLLM itself; `make test-vllm` runs it in an environment of its own, `make test` does not collect it."""
 
 import inspect
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +83,16 @@ def test_an_answer_has_the_form_of_its_grammar(llm, prompts):
 def test_what_a_package_cannot_do_is_refused_with_what_to_do(package, options, message):
     with pytest.raises(Exception, match=message):
         LLM(model=str(package), hf_overrides={"max_position_embeddings": 8192}, **options)
+
+
+@pytest.mark.parametrize("method", ["fp8", "gptq", "awq", "compressed-tensors", "bitsandbytes", "modelopt"])
+def test_how_a_checkpoint_was_quantised_does_not_matter_to_its_package(package, prompts, alone, method, tmp_path):
+    copy = shutil.copytree(package, tmp_path / "package")
+    config = json.loads((copy / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": method, "bits": 4, "group_size": 128, "zero_point": True}
+    (copy / "config.json").write_text(json.dumps(config))
+    out = LLM(model=str(copy), seed=0).generate([{"prompt_token_ids": prompts[0]}], GREEDY, use_tqdm=False)[0]
+    assert list(out.outputs[0].token_ids) == alone[0]
 
 
 def test_prompt_logprobs_are_refused(llm, prompts):

@@ -22,3 +22,10 @@ def test_any_steps_give_the_runs_of_one_request(seed):
             held = end
     assert runs == alone
     assert held == computed  # the last token has run
+
+
+def test_a_prompt_with_images_is_cut_where_they_allow_it_and_its_answer_runs_a_token_at_a_time():
+    def cut(begin, most):
+        return 5 if begin < 5 else begin + most  # an image of tokens 5 to 11 has to be in one run
+
+    assert list(runs_to(14, 0, 12, 8, cut)) == [(0, 5), (5, 12), (12, 13), (13, 14)]
