@@ -201,6 +201,10 @@ class SeenImages:
                 begin += len(features)
         return MixedPrompt(tokens, places, self._reader.stand_in)
 
+    def forget(self) -> None:
+        """Has images that come again go to the tower again."""
+        self._known.clear()
+
     def _features(self, image: Any) -> list[Features]:
         name = image.identifier
         if (found := self._known.pop(name, None)) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from typing import Any
 
@@ -15,15 +14,13 @@ from vllm.platforms.interface import Platform, PlatformEnum
 from tcim_lite.llm import Package
 
 from . import VERSION
-from .adapters import refuse_bad_adapters
 from .case import Case
 from .ending import end_coordinator_with_server
-from .load_format import check_load_format
 from .parallel import check_parallel, named_devices
+from .refusals import CONNECTOR, check_runner, check_states, fit_adapters, fit_images, refuse_options
 from .shape import Shape
 
 _log = init_logger("vllm.tcim_lite")
-_CONNECTOR = ("SlotConnector", "tcim_lite.vllm.connector")
 
 # Each process of vLLM, when it ends, empties caches of an accelerator that is not there.
 if not torch.accelerator.is_available():
@@ -72,6 +69,13 @@ class TcimPlatform(Platform):
         """There is no attention backend to fit."""
 
     @classmethod
+    def verify_quantization(cls, quant: str) -> None:
+        """Raises ValueError: weights are quantised by the compiler."""
+        raise ValueError(
+            f"quantization={quant}: the weights are those of the package; leave it out, or compile with --quant"
+        )
+
+    @classmethod
     def validate_request(cls, processed_inputs: Any, params: Any) -> None:
         """Raises VLLMValidationError, a 400 of the server, for what the package cannot answer."""
         if getattr(params, "prompt_logprobs", None) is not None and not cls._all_logits:
@@ -95,7 +99,7 @@ class TcimPlatform(Platform):
         model = vllm_config.model_config
         if model is None:
             return
-        _refuse(vllm_config)
+        refuse_options(vllm_config)
         # Where triton works, the scheduler would send preempted requests as new ones, for another runner than this.
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         case = Case.read(model.model)
@@ -108,10 +112,10 @@ class TcimPlatform(Platform):
             parallel.world_size //= parallel.tensor_parallel_size
             parallel.tensor_parallel_size = 1
         check_parallel(parallel, package, devices)
-        _refuse_states(vllm_config, package, shape)
-        _fit_runner(model, parallel, package, shape)
-        _fit_images(model, scheduler, shape)
-        _fit_adapters(vllm_config.lora_config, package, shape)
+        check_states(vllm_config, package, shape)
+        check_runner(model, parallel, package, shape)
+        fit_images(model, scheduler, shape)
+        fit_adapters(vllm_config.lora_config, package, shape)
         cls._all_logits = shape.all_logits
         _fit_context(model, case, shape)
         _fit_blocks(vllm_config.cache_config, model.max_model_len, shape.slots)
@@ -126,72 +130,6 @@ class TcimPlatform(Platform):
 
             parallel.distributed_executor_backend = RayStages
         _log.info_once(_banner(vllm_config, case, package, shape))
-
-
-def _refuse_states(vllm_config: Any, package: Package, shape: Shape) -> None:
-    """Raises ValueError for what states of the package rule out."""
-    if shape.carries and vllm_config.kv_transfer_config is not None:
-        raise ValueError(
-            f"kv_transfer_config: {package.folder} has states of linear attention, which only go forward, so no "
-            "prompt can take the beginning of another; leave it out"
-        )
-    stages = vllm_config.parallel_config.pipeline_parallel_size
-    if shape.guesses and stages > 1:
-        raise ValueError(
-            f"pipeline_parallel_size={stages}: {package.folder} has multi-token prediction, with which stages take "
-            "several tokens a run; compile without --mtp"
-        )
-
-
-def _fit_runner(model: Any, parallel: Any, package: Package, shape: Shape) -> None:
-    """Raises ValueError where vectors are asked for and the graphs give none, or others."""
-    if model.runner_type != "pooling":
-        return
-    if not shape.embeds:
-        raise ValueError(
-            f"runner={model.runner_type}: the graphs of {package.folder} give logits, no vectors; leave --runner and "
-            "--convert out, or compile an embedding model with --hidden-states"
-        )
-    if parallel.pipeline_parallel_size > 1:
-        raise ValueError(
-            f"pipeline_parallel_size={parallel.pipeline_parallel_size}: stages give logits; leave it out for vectors"
-        )
-    if (kind := getattr(model.pooler_config, "seq_pooling_type", None)) not in (None, "LAST"):
-        raise ValueError(f"seq_pooling_type={kind}: the vector of a text is that of its last token, LAST; leave it out")
-
-
-def _fit_images(model: Any, scheduler: Any, shape: Shape) -> None:
-    """Raises ValueError for what the towers of a package cannot do with images."""
-    images = model.multimodal_config
-    if images is None:
-        return
-    for name in ("mm_processor_kwargs", "enable_mm_embeds", "video_pruning_rate", "mm_encoder_only"):
-        if getattr(images, name, None):
-            raise ValueError(
-                f"{name}={getattr(images, name)}: images are prepared and seen as the package was compiled; leave it "
-                "out"
-            )
-    scheduler.disable_chunked_mm_input |= shape.sees_itself
-
-
-def _fit_adapters(lora: Any, package: Package, shape: Shape) -> None:
-    """Raises ValueError where adapters are asked for that the graphs cannot take."""
-    if lora is None:
-        return
-    if not shape.lora:
-        raise ValueError(
-            f"enable_lora: the graphs of {package.folder} take no adapters; compile the package with --lora ADAPTER, "
-            "of the largest rank and all target modules of those to come, or merge the adapter into the checkpoint"
-        )
-    for name in ("default_mm_loras", "enable_tower_connector_lora", "enable_moe_shared_loras", "target_modules"):
-        if getattr(lora, name, None):
-            raise ValueError(
-                f"{name}={getattr(lora, name)}: the package takes adapters of those Linears of the language model that "
-                "it was compiled for; leave it out"
-            )
-    if lora.max_lora_rank > shape.lora_rank:
-        _log.info("max_lora_rank=%d: the package takes %d", lora.max_lora_rank, shape.lora_rank)
-    refuse_bad_adapters()
 
 
 def _fit_context(model: Any, case: Case, shape: Shape) -> None:
@@ -226,7 +164,7 @@ def _fit_blocks(cache: Any, length: int, slots: int) -> None:
     if cache.enable_prefix_caching:  # shared blocks would answer with the rows of another request
         cache.enable_prefix_caching = False
         _log.info(
-            "prefix caching is off: slots share no blocks; --kv-transfer-config with %s reuses rows", _CONNECTOR[0]
+            "prefix caching is off: slots share no blocks; --kv-transfer-config with %s reuses rows", CONNECTOR[0]
         )
 
 
@@ -255,39 +193,3 @@ def _banner(vllm_config: Any, case: Case, package: Package, shape: Shape) -> str
         "TCIM_LITE_DEVICE": os.environ.get("TCIM_LITE_DEVICE"),
     }
     return "tcim_lite: " + ", ".join(f"{name}={value}" for name, value in said.items())
-
-
-def _refuse(vllm_config: Any) -> None:
-    if os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "0") != "0":
-        raise ValueError(
-            f"VLLM_USE_V2_MODEL_RUNNER={os.environ['VLLM_USE_V2_MODEL_RUNNER']}: the plugin has a runner of its "
-            "own, for the steps of the scheduler without it; leave it out"
-        )
-    # vLLM itself sets these for each replica, in processes of their own.
-    ids = vllm_config.parallel_config.assigned_physical_gpu_ids
-    if ids and multiprocessing.parent_process() is None:
-        raise ValueError(
-            f"device_ids={ids}: one worker may drive several devices of a package; name them with --additional-config "
-            f"'{{\"devices\": {ids}}}'"
-        )
-    check_load_format(vllm_config.load_config.load_format)
-    if vllm_config.speculative_config is not None:
-        raise ValueError("speculative_config: a decode graph takes one token a slot; leave it out")
-    transfer = vllm_config.kv_transfer_config
-    if transfer is not None and (transfer.kv_connector, transfer.kv_connector_module_path) != _CONNECTOR:
-        raise ValueError(
-            f"kv_transfer_config: {transfer.kv_connector} reads blocks of vLLM, but cache rows lie in the package's "
-            f"slots; only {_CONNECTOR[0]} of {_CONNECTOR[1]} reaches them"
-        )
-    if transfer is not None and vllm_config.parallel_config.pipeline_parallel_size > 1:
-        raise ValueError(
-            f"kv_transfer_config with pipeline_parallel_size={vllm_config.parallel_config.pipeline_parallel_size}: "
-            "steps are under way in several stages, so no one knows what a slot holds; leave one of them out"
-        )
-    model = vllm_config.model_config
-    if model.enable_prompt_embeds:
-        raise ValueError("enable_prompt_embeds: the package looks tokens up itself; pass text or token ids")
-    if vllm_config.cache_config.cache_dtype != "auto":
-        raise ValueError(
-            f"kv_cache_dtype={vllm_config.cache_config.cache_dtype}: the caches are compiled; leave it out"
-        )

@@ -86,7 +86,7 @@ def _config(said: dict[str, Any], shape: Shape) -> PreTrainedConfig:
         dtype="float16",
         vocab_size=_vocab_size(said) if shape.embeds else shape.vocab_size,
         max_position_embeddings=shape.context,
-        hidden_size=1,
+        hidden_size=shape.vocab_size if shape.embeds else 1,  # what vectors may be asked for
         num_hidden_layers=1,
         num_attention_heads=1,
         num_key_value_heads=1,

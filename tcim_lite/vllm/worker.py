@@ -151,6 +151,19 @@ class TcimWorker(WorkerBase):
             raise ValueError("there are no adapters without --enable-lora")
         return self._adapters
 
+    def reset_encoder_cache(self) -> None:
+        """Forgets what the tower made of images."""
+        if self._images is not None:
+            self._images.forget()
+
+    def sleep(self, level: int = 1) -> None:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("sleep: weights and rows stay on the devices; end the engine to free them")
+
+    def profile(self, is_start: bool = True, profile_prefix: str | None = None) -> None:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("profile: start vLLM with TCIM_LITE_LAYERS=trace:FILE.json (docs/trace.md)")
+
     def execute_dummy_batch(self) -> None:
         """Nothing waits for another replica here."""
 

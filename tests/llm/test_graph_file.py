@@ -7,7 +7,7 @@ import pytest
 from llm_packages import DEMO_CHECKPOINT, compile_package
 
 import tcim_lite.runtime as tcim
-from tcim_lite.hmm import HmmFormatError
+from tcim_lite.errors import HmmFormatError
 from tcim_lite.llm.graph_file import GraphFile, modules_on
 
 

@@ -126,7 +126,6 @@ def test_logprobs_of_a_prompt_with_an_image_are_those_of_transformers(llm, qwen)
     [
         ({"multi_modal_data": {"image": [Image.new("RGB", (9, 9))] * 3}}, "At most 2 image"),
         ({"multi_modal_data": {"image": np.zeros((8, 8, 3))}}, "an image of float64"),
-        ({"multi_modal_data": {"image": Image.new("I", (9, 9))}}, "grey values of 32 bits"),
         ({"mm_processor_kwargs": {"max_pixels": 100}}, "mm_processor_kwargs=.*leave them out"),
         ({"multi_modal_data": {"video": np.zeros((2, 8, 8, 3), np.uint8)}}, "video"),
         ({"prompt": "no mark"}, "Failed to apply prompt replacement|placeholder"),
@@ -154,7 +153,7 @@ def test_what_the_tower_was_not_compiled_for_is_refused_at_the_start(qwen, optio
 def test_without_images_the_package_answers_text(qwen):
     blind = LLM(model=str(qwen.package.folder), seed=0, limit_mm_per_prompt={"image": 0})
     assert found(blind.generate([text_of(0)], PARAMS, use_tqdm=False)[0])[1]
-    with pytest.raises(Exception, match="At most 0 image"):
+    with pytest.raises(Exception, match="text-only models"):
         blind.generate([asked(qwen, FILES[:1])], PARAMS, use_tqdm=False)
 
 

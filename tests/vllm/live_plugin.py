@@ -75,6 +75,14 @@ def test_an_answer_has_the_form_of_its_grammar(llm, prompts):
         ({"tensor_parallel_size": 2}, "--additional-config"),
         ({"pipeline_parallel_size": 2}, "compile it with --pipeline 2"),
         ({"enable_lora": True}, "enable_lora: .*compile the package with --lora ADAPTER"),
+        ({"quantization": "fp8"}, "quantization=fp8: .*compile with --quant"),
+        ({"kv_offloading_size": 1}, "kv_offloading_size=1.*: .*SlotConnector"),
+        ({"cpu_offload_gb": 1}, "cpu_offload_gb=1.*--pipeline"),
+        ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype=fp8: the caches are compiled"),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
+            "speculative_config: .*leave it out",
+        ),
         ({"load_format": "dummy"}, "load_format=dummy: .*--random-weights"),
         ({"device_ids": [0]}, r"device_ids=\[0\]: .*--additional-config"),
         ({"additional_config": {"device": [0]}}, "has device: the plugin knows devices alone"),
@@ -141,7 +149,7 @@ def test_it_may_be_started_in_the_folder_of_the_sources(package, tmp_path):
 def test_the_methods_that_are_overridden_exist_in_the_pinned_vllm():
     assert vllm.__version__.startswith(VERSION)
     added = {"initialize_from_config", "determine_available_memory", "get_supported_tasks", "execute_dummy_batch"}
-    added |= {"get_kv_connector_handshake_metadata", "register_slots"}
+    added |= {"get_kv_connector_handshake_metadata", "register_slots", "reset_encoder_cache", "sleep", "profile"}
     halves = ((TcimPlatform, Platform), (TcimWorker, WorkerBase), (SlotConnector, KVConnectorBase_V1))
     assert {"remove", "prepend_n", "get_all_free_blocks"} <= set(dir(FreeKVCacheBlockQueue))
     for ours, base in halves:
