@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -26,6 +26,7 @@ from . import (
     ollama_routes,
     openapi,
     ranking,
+    tei_routes,
     transcriptions,
 )
 from .anthropic_protocol import CountRequest, MessagesRequest
@@ -66,6 +67,8 @@ Endpoint = Callable[[Service, Request], Awaitable[Response]]
 
 ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("GET", "/", information.page, None),
+    ("POST", "/", tei_routes.root, None),
+    ("GET", "/info", tei_routes.info, None),
     ("GET", "/health", information.health, None),
     ("GET", "/metrics", information.metrics, None),
     ("GET", "/version", information.version, None),
@@ -136,9 +139,12 @@ def make_app(service: Service) -> Starlette:
         finally:
             service.close()
 
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for method, path, endpoint, _ in ROUTES:
+        by_path.setdefault(path, {})[method] = endpoint
     routes = [
-        Route(name, functools.partial(endpoint, service), methods=[method])
-        for method, path, endpoint, _ in ROUTES
+        Route(name, functools.partial(_by_method, service, endpoints), methods=list(endpoints))
+        for path, endpoints in by_path.items()
         for name in (path, *(alias for alias, meant in _ALIASES.items() if meant == path))
     ]
     api = openapi.document(ROUTES, has_keys=bool(service.options.api_keys))
@@ -156,6 +162,10 @@ def make_app(service: Service) -> Starlette:
             Exception: _on_failure,
         },
     )
+
+
+async def _by_method(service: Service, endpoints: Mapping[str, Endpoint], request: Request) -> Response:
+    return await endpoints["GET" if request.method == "HEAD" else request.method](service, request)
 
 
 def _cors(options: ServeOptions) -> list[Middleware]:

@@ -50,7 +50,8 @@ class Guard:
             )
             await error_response(error, scope["path"])(scope, receive, numbered)
             return
-        if scope["path"] not in _OPEN and not self._knows(headers):
+        is_open = scope["path"] in _OPEN and scope["method"] != "POST"
+        if not is_open and not self._knows(headers):
             error = ApiError(
                 401,
                 "a key is needed: send the header 'Authorization: Bearer KEY', or 'x-api-key: KEY'",

@@ -13,6 +13,8 @@ from .protocol import (
     ClassifyRequest,
     CompletionRequest,
     EmbeddingRequest,
+    EmbedRequest,
+    PredictRequest,
     RerankRequest,
     Sampling,
     ScoreRequest,
@@ -178,6 +180,8 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
         "truncate": (True,),
     },
     ClassifyRequest: {**_POOLED, "activation": (True,), "add_special_tokens": (True,)},
+    EmbedRequest: {"parameters": ({},)},
+    PredictRequest: {"parameters": ({},)},
     RerankRequest: _RANKED,
     ScoreRequest: _RANKED,
     ResponsesRequest: {

@@ -17,6 +17,7 @@ def test_a_key_opens_every_route_but_health_and_the_page(start):
         assert server.get(path, headers={"Authorization": "Bearer secondà".encode()}).status_code in (200, 404)
     for path in ("/health", "/"):
         assert server.get(path).status_code == 200
+    assert server.post("/", json={"inputs": "a"}).status_code == 401
     with server.client(api_key="wrong") as client, pytest.raises(openai.AuthenticationError, match="a key is needed"):
         client.models.list()
     with server.client(api_key="first") as client:

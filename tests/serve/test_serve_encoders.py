@@ -9,6 +9,7 @@ pytestmark = pytest.mark.oracle
 pytest.importorskip("transformers", reason="the oracle")
 pytest.importorskip("onnx", reason="compiles ONNX")
 
+import huggingface_hub
 from encoder_packages import ENCODERS, make_encoder
 
 TEXTS = [
@@ -77,6 +78,16 @@ def test_a_text_has_the_same_vector_whatever_is_asked_beside_it(embedder):
     _, _, server = embedder
     together = asked(server, "/embed", inputs=TEXTS * 3)
     assert together == [asked(server, "/embed", inputs=[text])[0] for text in TEXTS] * 3
+
+
+def test_clients_of_the_hub_ask_one_route_for_all(embedder):
+    _, _, server = embedder
+    client = huggingface_hub.InferenceClient(server.url)
+    want = asked(server, "/embed", inputs=TEXTS[0])
+    np.testing.assert_allclose(client.feature_extraction(TEXTS[0]), want, atol=1e-7)
+    about = server.get("/info").json()
+    assert (about["model_id"], about["max_input_length"]) == ("tiny", 64)
+    assert list(about["model_type"]) == ["embedding"]
 
 
 def test_long_texts_are_refused_or_cut(embedder):
@@ -170,6 +181,15 @@ def test_pairs_that_are_too_long_are_refused_or_cut(ranker):
     assert len(both) == 1
 
 
+def test_a_cross_encoder_ranks_at_the_one_route(ranker):
+    _, _, server = ranker
+    body = {"query": TEXTS[0], "texts": TEXTS[1:]}
+    assert asked(server, "/", **body) == asked(server, "/rerank", **body)
+    assert server.get("/info").json()["model_type"] == {
+        "reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    }
+
+
 def test_a_cross_encoder_embeds_nothing(ranker):
     _, _, server = ranker
     said = refused(server, "/v1/embeddings", input="paris")
@@ -208,6 +228,15 @@ def test_labels_as_text_embeddings_inference_gives_them(classifier):
     for items, texts in zip(raw, [("a bear", "is good"), ("paris",)], strict=True):
         scores = {item["label"]: item["score"] for item in items}
         np.testing.assert_allclose([scores[label] for label in LABELS.values()], model.hidden(*texts), rtol=1e-4)
+
+
+def test_a_classifier_names_labels_at_the_one_route(classifier, server):
+    _, _, own = classifier
+    want = asked(own, "/predict", inputs="a bear is good")
+    assert asked(own, "/", inputs="a bear is good", parameters={}) == want  # as clients of the hub send it
+    said = refused(server, "/", inputs="a")
+    assert (said["status"], "use /v1/chat/completions" in said["message"]) == (404, True)
+    assert server.get("/info").json()["model_type"] == {"generation": {}}
 
 
 def test_labels_as_vllm_gives_them(classifier):
