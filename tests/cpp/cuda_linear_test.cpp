@@ -182,6 +182,76 @@ void test_weights_of_four_bits_are_rounded_by_half_a_step_at_most() {
   }
 }
 
+// y without its step's results as an output, which a kernel may then leave quantised, and with them.
+void check_same_bits(const std::string& what, GraphMaker& maker, uint32_t y, uint32_t between,
+                     const std::vector<Length>& lengths = {}) {
+  Graph& graph = maker.graph();
+  std::vector<std::vector<float>> results;
+  for (const bool stored : {false, true}) {
+    graph.outputs = stored ? std::vector<uint32_t>{y, between} : std::vector<uint32_t>{y};
+    validate(graph);
+    Side gpu(cuda_backend(), maker, graph, 5, Placing::NearDevice);
+    for (const Length& length : lengths) gpu.set_length(length.id, length.value);
+    for (const uint32_t seed : {7u, 8u}) {
+      gpu.refill(seed);
+      gpu.run();
+      results.push_back(gpu.output(0));
+    }
+  }
+  CHECK(results[0] != results[1]);
+  if (results[0] != results[2] || results[1] != results[3])
+    report_failure(__FILE__, __LINE__, what + ": other results where what is between is stored");
+}
+
+// The first of these pairs of tiles fill all multiprocessors of an H200; the widths end within either tile of a pair.
+void test_products_of_gates_left_quantised_are_those_that_are_stored() {
+  for (const auto& [rows, inputs, width] : {std::array<int64_t, 3>{256, 512, 12288},
+                                            {130, 512, 12224},
+                                            {200, 1024, 12160},
+                                            {256, 512, 12096},
+                                            {70, 192, 448}}) {
+    GraphMaker maker(DType::Float16, uint32_t(rows));
+    const uint32_t x = maker.input({1, rows, inputs});
+    const uint32_t inner = maker.silu_mul(maker.linear(x, 2 * width, WeightFormat::LinearW4, rows == 130));
+    const uint32_t y = maker.linear(inner, 96, WeightFormat::LinearW4);
+    check_same_bits(concat("gates ", rows, " x ", inputs, " -> ", width), maker, y, inner);
+  }
+}
+
+void test_attention_left_quantised_is_that_which_is_stored() {
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) {
+    for (const int64_t dim : {64, 128}) {
+      for (const auto& [slots, tokens, filled] : {std::array<int64_t, 3>{1, 70, 0}, {1, 256, 40}, {2, 33, 3}}) {
+        const int64_t heads = 6, kv_heads = 2, context = 320;
+        GraphMaker maker(DType::Float16, uint32_t(tokens));
+        const uint32_t q = maker.input({slots, tokens, heads, dim});
+        const uint32_t k = maker.input({slots, tokens, kv_heads, dim}), v = maker.input({slots, tokens, kv_heads, dim});
+        std::vector<uint32_t> k_operands, v_operands, attended;
+        std::vector<Length> lengths;
+        for (int64_t slot = 0; slot < slots; ++slot) {
+          const uint32_t valid = maker.length(), current = maker.length();
+          lengths.push_back({valid, int32_t(filled + slot)});
+          lengths.push_back({current, int32_t(tokens - slot)});
+          for (auto* operands : {&k_operands, &v_operands}) {
+            operands->push_back(maker.cache({1, kv_heads, context, dim}));
+            operands->push_back(valid);
+            operands->push_back(current);
+          }
+        }
+        const auto k_caches = maker.kv_cache(k, k_operands), v_caches = maker.kv_cache(v, v_operands);
+        for (size_t slot = 0; slot < size_t(slots); ++slot) {
+          for (const uint32_t id : {k_caches[slot], v_caches[slot], k_operands[3 * slot + 1], k_operands[3 * slot + 2]})
+            attended.push_back(id);
+        }
+        const uint32_t between = maker.attention(q, attended);
+        const uint32_t y = maker.linear(between, 96, format);
+        check_same_bits(concat("attention ", name_of(format), " ", slots, " x ", tokens, " of ", dim), maker, y, between,
+                        lengths);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -193,5 +263,7 @@ int main() {
   test_linears_of_extreme_scales();
   test_linears_with_groups_of_zeros();
   test_weights_of_four_bits_are_rounded_by_half_a_step_at_most();
+  test_products_of_gates_left_quantised_are_those_that_are_stored();
+  test_attention_left_quantised_is_that_which_is_stored();
   return check_result();
 }

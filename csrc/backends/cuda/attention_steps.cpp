@@ -135,10 +135,14 @@ DecodeAttentionArgs StepLauncher::decode_args(const AttentionSpec& spec, const A
 }
 
 void StepLauncher::launch_step(const AttentionSpec& spec) {
-  const AttentionArgs args = attention_args(spec);
+  AttentionArgs args = attention_args(spec);
   const bool fast = fast_attention(spec, args);
   if (fast && decode_attention_supports(args)) return launch_decode_attention(decode_args(spec, args), stream_);
-  if (fast && prefill_attention_supports(args)) return launch_prefill_attention(args, stream_);
+  if (fast && prefill_attention_supports(args)) {
+    if (reader_ != nullptr) args.operand = memory_.scratch(left_);
+    prepared_ = reader_;
+    return launch_prefill_attention(args, stream_);
+  }
   launch_attention_any(spec.elem, spec.cache_elem, args, stream_);
 }
 

@@ -21,6 +21,19 @@ uint64_t norm_bytes(const LinearSpec& spec) {
 
 bool takes_gemm(const LinearSpec& spec) { return spec.quantized() && has_items(spec.format); }
 
+// Whether Hopper's products may find x quantised.
+bool takes_operand(const LinearSpec& spec) {
+  return linear_wgmma_supports(spec.elem) && takes_gemm(spec) && spec.x.rows > kStreamRows && spec.norm_id == kNoValue;
+}
+
+// What a step makes that it may leave as an operand.
+const Rows* left_by(const StepSpec& step) {
+  if (const auto* spec = std::get_if<AttentionSpec>(&step)) return &spec->y;
+  if (const auto* spec = std::get_if<HeadsAttentionSpec>(&step)) return &spec->attention.y;
+  const auto* linear = std::get_if<LinearSpec>(&step);
+  return linear != nullptr && linear->epilogue == LinearSpec::Epilogue::SiluMul ? &linear->y : nullptr;
+}
+
 uint64_t scratch_of(const LinearSpec& spec) {
   if (takes_gemm(spec)) return uint64_t(gemm_scratch_bytes(spec.x.rows, spec.inputs));
   return norm_bytes(spec) + (wants_library(spec) ? uint64_t(spec.x.rows * spec.outputs * 4) : 0);
@@ -36,12 +49,16 @@ uint64_t scratch_of(const MoELinearSpec& spec) {
 
 StepLauncher::StepLauncher(const Graph& graph, const Plan& plan, CudaMemory& memory, cudaStream_t stream)
     : plan_(plan), memory_(memory), stream_(stream), network_(graph, plan, memory, stream) {
-  uint64_t linear = 0;
+  uint64_t linear = 0, left = 0;
   for (const StepSpec& step : plan.steps) {
-    if (const auto* spec = std::get_if<LinearSpec>(&step)) linear = std::max(linear, scratch_of(*spec));
+    if (const auto* spec = std::get_if<LinearSpec>(&step)) {
+      linear = std::max(linear, scratch_of(*spec));
+      if (takes_operand(*spec)) left = std::max(left, uint64_t(wgmma_operand_bytes(spec->x.rows, spec->inputs)));
+    }
     if (const auto* spec = std::get_if<MoELinearSpec>(&step)) linear = std::max(linear, scratch_of(*spec));
   }
   linear_scratch_ = memory.reserve(linear);
+  left_ = memory.reserve(left);
   outside_ = memory.reserve(plan.steps.size() * sizeof(int));
   reserve_attention(plan, memory);
 }
@@ -70,7 +87,19 @@ void StepLauncher::check_scales() {
   }
 }
 
+const LinearSpec* StepLauncher::reader_of(const StepSpec& step) const {
+  const size_t next = size_t(&step - plan_.steps.data()) + 1;
+  const Rows* y = left_by(step);
+  if (y == nullptr || next == plan_.steps.size() || !plan_.gathers.empty()) return nullptr;
+  const auto* linear = std::get_if<LinearSpec>(&plan_.steps[next]);
+  if (linear == nullptr || !takes_operand(*linear) || fp16_weights_.count(linear) == 0) return nullptr;
+  const bool alone = plan_.storage[y->value].place == Plan::Place::Arena && plan_.last_use[y->value] == int64_t(next);
+  return alone && linear->x.value == y->value && linear->x.rows == y->rows && linear->x.cols == y->cols ? linear
+                                                                                                       : nullptr;
+}
+
 void StepLauncher::launch(const StepSpec& step) {
+  reader_ = reader_of(step);
   std::visit([&](const auto& spec) { launch_step(spec); }, step);
 }
 
@@ -107,7 +136,11 @@ void StepLauncher::launch_step(const LinearSpec& spec) {
     return launch_linear_stream(spec.format, args, stream_);
   std::byte* const scratch = memory_.scratch(linear_scratch_);
   if (takes_gemm(spec)) {
-    return launch_linear_gemm(spec.elem, spec.format, args, fp16_weights_.count(&spec) != 0, scratch, stream_);
+    if (prepared_ == &spec) args.prepared = memory_.scratch(left_);
+    else if (reader_ != nullptr) args.operand = memory_.scratch(left_);
+    const bool wgmma = fp16_weights_.count(&spec) != 0;
+    prepared_ = launch_linear_gemm(spec.elem, spec.format, args, wgmma, scratch, stream_) ? reader_ : nullptr;
+    return;
   }
 
   if (args.norm_weight != nullptr) {

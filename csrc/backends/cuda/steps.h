@@ -46,6 +46,8 @@ class StepLauncher {
 
   // Looks at the weights of Linears that Hopper's tensor cores may multiply.
   void check_scales();
+  // The Linear behind a step, if it alone reads y, quantises it, and may find its operand in place of it; else null.
+  const LinearSpec* reader_of(const StepSpec& step) const;
   // What steps of attention need of `memory`.
   void reserve_attention(const Plan& plan, CudaMemory& memory);
 
@@ -61,7 +63,9 @@ class StepLauncher {
   NetworkLauncher network_;
   std::unique_ptr<Blas> blas_;                                              // null: not found, or no use for it so far
   std::unordered_set<const LinearSpec*> fp16_weights_;                      // whose scales fp16 products may hold
-  uint64_t linear_scratch_ = 0, partials_ = 0, arrived_ = 0, outside_ = 0;  // offsets of scratch
+  uint64_t linear_scratch_ = 0, left_ = 0, partials_ = 0, arrived_ = 0, outside_ = 0;  // offsets of scratch
+  const LinearSpec* reader_ = nullptr;    // reader_of() the step that is being launched
+  const LinearSpec* prepared_ = nullptr;  // whose operand has been left
 };
 
 }  // namespace tcim_lite::cuda

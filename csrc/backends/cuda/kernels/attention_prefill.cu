@@ -92,9 +92,15 @@ void prepare_dim() {
 
 }  // namespace
 
-bool prefill_attention_supports(const AttentionArgs& args) { return args.head_dim == 64 || args.head_dim == 128; }
+bool prefill_attention_supports(const AttentionArgs& args) {
+  const auto paired = [](const void* at, int64_t stride) {
+    return reinterpret_cast<uintptr_t>(at) % 4 == 0 && stride % 2 == 0;
+  };
+  return (args.head_dim == 64 || args.head_dim == 128) && paired(args.q, args.q_stride) && paired(args.y, args.y_stride);
+}
 
-void launch_prefill_attention(const AttentionArgs& args, cudaStream_t stream) {
+void launch_prefill_attention(AttentionArgs args, cudaStream_t stream) {
+  args.operand_rows = int(operand_rows(int64_t(args.slots) * args.slot_rows));
   if (args.head_dim == 64) launch_dim<64>(args, stream);
   if (args.head_dim == 128) launch_dim<128>(args, stream);
 }

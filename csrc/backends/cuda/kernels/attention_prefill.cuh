@@ -4,6 +4,7 @@
 #include "backends/cuda/kernels/common.cuh"
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/mma.cuh"
+#include "backends/cuda/kernels/wgmma_operand.cuh"
 
 namespace tcim_lite::cuda::prefill_attention {
 
@@ -85,9 +86,7 @@ __device__ __forceinline__ void load_rows(const AttentionArgs& args, const Block
   for (int step = 0; step < Dim / 16; ++step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const __half* at = q[i % 2] + step * 16 + 2 * t + i / 2 * 8;
-      const __half2 both = __halves2half2(at[0], at[1]);
-      lane_rows.queries[step][i] = *reinterpret_cast<const uint32_t*>(&both);
+      lane_rows.queries[step][i] = *reinterpret_cast<const uint32_t*>(q[i % 2] + step * 16 + 2 * t + i / 2 * 8);
     }
   }
 }
@@ -223,6 +222,7 @@ __device__ __forceinline__ bool add_parts(Sums<Dim>& sums, char* shared, int par
   return true;
 }
 
+// What the parts of all keys have given, as fp16, to y or to the operand of the Linear behind it.
 template <int Dim>
 __device__ __forceinline__ void store_rows(const AttentionArgs& args, const Sums<Dim>& sums,
                                            const LaneRows<Dim>& lane_rows, const Block& block, int warp, int lane) {
@@ -234,17 +234,30 @@ __device__ __forceinline__ void store_rows(const AttentionArgs& args, const Sums
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     const int row = block.row_of(warp, g, half);
-    if (row >= block.rows) continue;
-    if (args.sinks != nullptr)  // of a head, far above its scores: the sum is infinite and the result 0
-      sum += expf(args.sinks[block.kv_head * block.heads + row % block.heads] - sums.m[half] * args.scale);
+    const bool inside = row < block.rows;
+    const int head = block.kv_head * block.heads + row % block.heads;
+    if (args.sinks != nullptr && inside)  // of a head, far above its scores: the sum is infinite and the result 0
+      sum += expf(args.sinks[head] - sums.m[half] * args.scale);
+    const float inverse = 1.0f / sum;
 #pragma unroll
-    for (int d = 0; d < Dim / 8; ++d) {
+    for (int first = 0; first < Dim / 8; first += 8) {  // a group of 64 elements
+      float v[8][2];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float result = sums.o[d][2 * half + i] / sum;
-        mark = marked(mark, result);
-        store(lane_rows.y[half] + d * 8 + 2 * t + i, result);
+      for (int j = 0; j < 8; ++j) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          v[j][i] = sums.o[first + j][2 * half + i] * inverse;
+          if (inside) mark = marked(mark, v[j][i]);
+        }
+        const __half2 both = __halves2half2(to_half(v[j][0]), to_half(v[j][1]));
+        if (args.operand == nullptr && inside)
+          *reinterpret_cast<__half2*>(lane_rows.y[half] + (first + j) * 8 + 2 * t) = both;
+        const float2 rounded_both = __half22float2(both);
+        v[j][0] = rounded_both.x, v[j][1] = rounded_both.y;
       }
+      if (args.operand != nullptr)
+        leave_group(args.operand, args.operand_rows, block.slot * args.slot_rows + row / block.heads,
+                    (head * Dim + first * 8) / 64, v, inside);
     }
   }
   tell_unless_finite(mark, args.odd);

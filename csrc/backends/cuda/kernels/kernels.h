@@ -107,7 +107,9 @@ struct AttentionArgs {
   float softcap;  // above 0, a score s is softcap * tanh(s), before the mask
   const int* live;
   const int* refused;
-  int* odd;  // the host's: becomes 1 when a result is NaN or infinite
+  int* odd;       // the host's: becomes 1 when a result is NaN or infinite
+  void* operand;  // of the Linear that alone reads y, which is not stored then; null: y is. For many tokens only
+  int operand_rows;
   const void* k[kMaxSlots];
   const void* v[kMaxSlots];
   const int* valid[kMaxSlots];
@@ -144,9 +146,9 @@ constexpr int64_t decode_partial_floats(int64_t heads, int64_t head_dim) {
 void launch_decode_attention(const DecodeAttentionArgs& args, cudaStream_t stream);
 
 // fp16, head_dim 64 or 128, any number of tokens: tensor cores, 64 query rows (token-major, the heads of a KV head
-// together) a block.
+// together) a block. q and y in pairs of elements.
 bool prefill_attention_supports(const AttentionArgs& args);
-void launch_prefill_attention(const AttentionArgs& args, cudaStream_t stream);
+void launch_prefill_attention(AttentionArgs args, cudaStream_t stream);
 
 // y = x W^T with bias and an epilogue.
 struct LinearArgs {
@@ -164,6 +166,8 @@ struct LinearArgs {
   int64_t y_stride;
   const int* live;
   const int* refused;
+  const void* prepared;  // x as launch_linear_wgmma() multiplies it, left by the step before; null: it was not
+  void* operand;         // the same of the Linear that alone reads y, which need not be stored then; null: y is
 };
 
 // Layouts on the device (repack): quantised weights per 16 outputs and 64 inputs one item of 512 or 1024 bytes of
@@ -231,8 +235,9 @@ void launch_combine(Elem elem, const CombineArgs& args, cudaStream_t stream);
 
 // Any rows of quantised weights: x is quantised into `scratch`, then tiles of outputs and rows run on the tensor cores:
 // with `wgmma`, Hopper's on fp16 weights, where linear_wgmma_supports(); the int8 ones on exact codes otherwise.
+// Whether args.operand was left, in place of y.
 int64_t gemm_scratch_bytes(int64_t rows, int64_t inputs);
-void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, bool wgmma, void* scratch,
+bool launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, bool wgmma, void* scratch,
                         cudaStream_t stream);
 
 bool linear_wgmma_supports(Elem elem);
@@ -240,7 +245,8 @@ bool linear_wgmma_supports(Elem elem);
 // as repacked.
 void launch_scales_check(WeightFormat format, const void* weights, int64_t outputs, int64_t inputs, int* outside,
                          cudaStream_t stream);
-void launch_linear_wgmma(WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream);
+bool launch_linear_wgmma(WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream);
+int64_t wgmma_operand_bytes(int64_t rows, int64_t inputs);
 
 // What a library's product leaves to do: y = epilogue(products), which are [rows, outputs] of `elem`, dense; fp16 ones
 // may be infinite where y saturates.

@@ -122,11 +122,11 @@ int64_t codes_bytes(int64_t rows, int64_t inputs) { return (padded(rows) * input
 
 int64_t gemm_scratch_bytes(int64_t rows, int64_t inputs) {
   const int64_t codes = codes_bytes(rows, inputs) + padded(rows) * (inputs / 64) * 4;
-  const int64_t halves = linear_wgmma_supports(kF16) ? padded(rows) * inputs * 2 : 0;
+  const int64_t halves = linear_wgmma_supports(kF16) ? wgmma_operand_bytes(rows, inputs) : 0;
   return codes > halves ? codes : halves;
 }
 
-void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, bool wgmma, void* memory,
+bool launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, bool wgmma, void* memory,
                         cudaStream_t stream) {
   if (wgmma && linear_wgmma_supports(elem)) return launch_linear_wgmma(format, args, memory, stream);
   auto* bytes = static_cast<std::byte*>(memory);
@@ -140,6 +140,7 @@ void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, 
     launch_format<float, WeightFormat::LinearW4>(args, scratch, stream);
   if (elem == kF32 && format == WeightFormat::LinearW8)
     launch_format<float, WeightFormat::LinearW8>(args, scratch, stream);
+  return false;
 }
 
 void prepare_linear_gemm() {

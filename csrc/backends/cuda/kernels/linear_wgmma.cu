@@ -30,14 +30,21 @@ struct Ring {
   static constexpr int kStage = (kUsed + 1023) / 1024 * 1024;
   static constexpr int kStages = std::min(224 * 1024 / kStage, 8);
   static constexpr int kBytes = std::max(kStages * kStage, Tile::kEndBytes);
+  // Of two tiles one behind the other: the first ends in the last stages, while the others fill for the second.
+  static constexpr int kEndStages = (Tile::kResultsBytes + kStage - 1) / kStage;
+  static constexpr int kKeptAt = kStages * kStage, kPairBytes = kKeptAt + Tile::kKeptBytes;
+  static_assert(kEndStages < kStages);
+  static constexpr bool ends_with_the_ring(int groups) { return groups % (kDepth * kStages) == 0; }
 };
 
-// Grid: (splits, tiles of rows, tiles of outputs); a cluster is the splits of a tile.
-template <WeightFormat Format, int Groups, int Rows>
+// Grid: (splits, tiles of rows, tiles of outputs); a cluster is the splits of a tile. As a Pair a block has two tiles of
+// outputs, one behind the other, whose inputs fill the ring to its end; y is the operand of the next Linear.
+template <WeightFormat Format, int Groups, int Rows, bool Pair>
 __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     wgmma_kernel(LinearArgs args, const char* operand, int padded_rows) {
 #ifdef TCIM_LITE_HOPPER
   using R = Ring<Format, Groups, Rows>;
+  constexpr int kTiles = Pair ? 2 : 1;
   using Tile = typename R::Tile;
   constexpr int kDepth = R::kDepth;
   extern __shared__ __align__(1024) char shared[];
@@ -48,7 +55,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
   const int begin = all_groups * rank / splits, groups = all_groups * (rank + 1) / splits - begin;
   const int stages = (groups + kDepth - 1) / kDepth, ahead = min(stages, R::kStages);  // what the ring holds at first
   const int first_row = blockIdx.y * Rows;
-  const int64_t first_output = int64_t(blockIdx.z) * Tile::kOutputs;
+  const int64_t first_output = int64_t(blockIdx.z) * kTiles * Tile::kOutputs;
   if (threadIdx.x == 0) {
     for (int i = 0; i < R::kStages; ++i) init_barrier(&filled[i], 4), init_barrier(&emptied[i], 4 * Groups);
     init_barrier(&received, 1);
@@ -62,11 +69,14 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     if (lane != 0) return;
     const int part = warp - 4 * Groups;  // of the items, which are 4 * Groups
     const char* item[Groups];
+    const auto find_items = [&](int64_t output) {
 #pragma unroll
-    for (int n = 0; n < Groups; ++n) {
-      const int64_t block = min(first_output / 16 + part * Groups + n, int64_t(blocks - 1));
-      item[n] = static_cast<const char*>(args.weights) + (block * all_groups + begin) * R::kItem;
-    }
+      for (int n = 0; n < Groups; ++n) {
+        const int64_t block = min(output / 16 + part * Groups + n, int64_t(blocks - 1));
+        item[n] = static_cast<const char*>(args.weights) + (block * all_groups + begin) * R::kItem;
+      }
+    };
+    find_items(first_output);
     // Of stage i, at place `place` of the ring. The last stage may have one group.
     const auto fetch_items = [&](int i, int place) {
       const int now = min(kDepth, groups - kDepth * i);
@@ -78,7 +88,8 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
         item[n] += kDepth * R::kItem;
       }
     };
-    const char* from = operand + (int64_t(begin) * padded_rows + first_row) * kOperandRowBytes;
+    const char* const first_operand = operand + (int64_t(begin) * padded_rows + first_row) * kOperandRowBytes;
+    const char* from = first_operand;
     const auto fetch_operand = [&](int i, int place) {
       const int now = min(kDepth, groups - kDepth * i);
       for (int n = 0; n < now; ++n) {
@@ -92,11 +103,14 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     wait_for_inputs();
     for (int i = 0; i < ahead; ++i) fetch_operand(i, i);
     if (first_row >= live_rows(args)) return;
-    for (int i = ahead, place = 0, parity = 0; i < stages; ++i) {
-      wait_barrier(&emptied[place], parity);
-      fetch_items(i, place);
-      fetch_operand(i, place);
-      if (++place == R::kStages) place = 0, parity ^= 1;
+    for (int tile = 0, place = 0, parity = 0; tile < kTiles; ++tile) {
+      if (tile > 0) find_items(first_output + Tile::kOutputs), from = first_operand;
+      for (int i = tile == 0 ? ahead : 0; i < stages; ++i) {
+        wait_barrier(&emptied[place], parity);
+        fetch_items(i, place);
+        fetch_operand(i, place);
+        if (++place == R::kStages) place = 0, parity ^= 1;
+      }
     }
   } else {
     take_registers<Groups == 3 ? 160 : 232>();
@@ -107,56 +121,73 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
       for (int i = 0; i < ahead; ++i) wait_barrier(&filled[i], 0);
       return;
     }
-    float acc[Rows / 2] = {};
     uint32_t a[2][2][4] = {};  // of 32 inputs; products of the ones before run while these change
     // Numbers that the compiler does not know stay in registers, so that one instruction masks codes and adds them.
     const typename Codes<Format>::Bias bias(uint32_t(args.rows) >> 31);
     const char* const own = shared + R::kItemsAt + warp * kDepth * R::kItem;
     const uint64_t first_operand = operand_at(shared_address(shared));
-    int before = 0;  // the place in the ring of the stage before
-    for (int done = 0, place = 0, parity = 0; done < groups; done += kDepth) {
-      wait_barrier(&filled[place], parity);
+    int before = 0, place = 0, parity = 0;  // before: the place in the ring of the stage before
+#pragma unroll 1
+    for (int tile = 0; tile < kTiles; ++tile) {
+      float acc[Rows / 2] = {};
+      for (int done = 0; done < groups; done += kDepth) {
+        wait_barrier(&filled[place], parity);
+        const bool frees = done > 0 && (!Pair || done + kDepth * (R::kEndStages - 1) < groups);
 #pragma unroll
-      for (int group = 0; group < kDepth; ++group) {
-        if (group > 0 && done + group == groups) break;
-        const Codes<Format> codes(own + place * R::kStage + group * R::kItem, lane);
-        const uint64_t b = first_operand + uint64_t(place * (R::kStage / 16) + group * (R::kOperand / 16));
+        for (int group = 0; group < kDepth; ++group) {
+          if (group > 0 && done + group == groups) break;
+          const Codes<Format> codes(own + place * R::kStage + group * R::kItem, lane);
+          const uint64_t b = first_operand + uint64_t(place * (R::kStage / 16) + group * (R::kOperand / 16));
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          wait_for_products<1>(a[half]);
-          if (group == 0 && half == 1 && done > 0 && lane == 0) arrive(&emptied[before]);
+          for (int half = 0; half < 2; ++half) {
+            wait_for_products<1>(a[half]);
+            if (group == 0 && half == 1 && frees && lane == 0) arrive(&emptied[before]);
 #pragma unroll
-          for (int step = 0; step < 2; ++step) codes.widen(2 * half + step, bias, a[half][step]);
-          begin_products();
+            for (int step = 0; step < 2; ++step) codes.widen(2 * half + step, bias, a[half][step]);
+            begin_products();
 #pragma unroll
-          for (int step = 0; step < 2; ++step) wgmma(acc, a[half][step], b + 2 * (2 * half + step));
-          commit_products();
+            for (int step = 0; step < 2; ++step) wgmma(acc, a[half][step], b + 2 * (2 * half + step));
+            commit_products();
+          }
         }
+        before = place;
+        if (++place == R::kStages) place = 0, parity ^= 1;
       }
-      before = place;
-      if (++place == R::kStages) place = 0, parity ^= 1;
+      wait_for_products<0>(a[0]);
+      wait_for_products<0>(a[1]);
+      wait_for_sums(acc);
+      if (!Pair && is_refused(args)) return;
+      sync_consumers<Tile::kThreads>();
+      if constexpr (Pair) {
+        const Ending<Tile> ending(args, shared + (R::kStages - R::kEndStages) * R::kStage, 0, 1,
+                                  first_output + tile * Tile::kOutputs, first_row, rows);
+        ending.round(acc);
+        sync_consumers<Tile::kThreads>();
+        ending.leave_operand(tile, shared + R::kKeptAt, padded_rows);
+        if (tile + 1 == kTiles) return;
+        publish_shared();
+        __syncwarp();
+        if (lane < R::kEndStages) arrive(&emptied[R::kStages - 1 - lane]);
+      } else {
+        const Ending<Tile> ending(args, shared, rank, splits, first_output, first_row, rows);
+        ending.fetch_residual();
+        if (splits == 1) {
+          ending.round(acc);
+        } else {
+          ending.exchange(acc, &received);
+          ending.add_and_round();
+        }
+        sync_consumers<Tile::kThreads>();
+        ending.store();
+      }
     }
-    wait_for_products<0>(a[0]);
-    wait_for_products<0>(a[1]);
-    wait_for_sums(acc);
-    if (is_refused(args)) return;
-    sync_consumers<Tile::kThreads>();
-    const Ending<Tile> ending(args, shared, rank, splits, first_output, first_row, rows);
-    ending.fetch_residual();
-    if (splits == 1) {
-      ending.round(acc);
-    } else {
-      ending.exchange(acc, &received);
-      ending.add_and_round();
-    }
-    sync_consumers<Tile::kThreads>();
-    ending.store();
   }
 #endif
 }
 
 struct Choice {
   int groups, rows, splits;
+  bool pair = false;
 };
 
 // Nanoseconds of a block, measured on an H200: for each group of 64 inputs, and besides.
@@ -169,6 +200,9 @@ int fixed_cost(int rows, int splits) {
   return splits == 1 ? 2600 : 3700 + 300 * splits;
 }
 
+// What a tile behind another one, and no operand of the next Linear to be made, save.
+constexpr int kPairSaves = 1000, kOperandSaves = 3000;
+
 constexpr int kMostGpus = 64;
 std::atomic<int> g_clusters_at_once[kMostGpus][kMostSplits + 1];
 
@@ -178,7 +212,9 @@ int current_gpu() {
   return gpu % kMostGpus;
 }
 
-Choice choose(const LinearArgs& args) {
+using PairRing = Ring<WeightFormat::LinearW4, 3, 128>;
+
+Choice choose(WeightFormat format, const LinearArgs& args) {
   const auto& at_once = g_clusters_at_once[current_gpu()];
   const int inner = args.inputs / 64;
   Choice best{3, 128, 1};
@@ -193,15 +229,23 @@ Choice choose(const LinearArgs& args) {
       if (cost < least) least = cost, best = {groups, rows, splits};
     }
   }
+  if (format == WeightFormat::LinearW4 && args.operand != nullptr && args.outputs % 128 == 0 &&
+      PairRing::ends_with_the_ring(inner)) {
+    const int pairs = (args.outputs + 2 * 192 - 1) / (2 * 192) * ((args.rows + 127) / 128);
+    const int64_t waves = (pairs + at_once[1] - 1) / at_once[1];
+    const int64_t cost = waves * (2 * (inner * group_cost(3, 128) + fixed_cost(128, 1)) - kPairSaves) - kOperandSaves;
+    if (cost < least) best = {3, 128, 1, true};
+  }
   return best;
 }
 
-template <WeightFormat Format, int Groups, int Rows>
+template <WeightFormat Format, int Groups, int Rows, bool Pair = false>
 void launch_tiles(const LinearArgs& args, const char* operand, int splits, cudaStream_t stream) {
   const auto tiles = [](int size, int of) { return unsigned((size + of - 1) / of); };
-  launch_in_clusters(splits, wgmma_kernel<Format, Groups, Rows>,
-                     dim3(unsigned(splits), tiles(args.rows, Rows), tiles(args.outputs, 64 * Groups)),
-                     dim3(128 * (Groups + 1)), Ring<Format, Groups, Rows>::kBytes, stream, args, operand,
+  using R = Ring<Format, Groups, Rows>;
+  launch_in_clusters(splits, wgmma_kernel<Format, Groups, Rows, Pair>,
+                     dim3(unsigned(splits), tiles(args.rows, Rows), tiles(args.outputs, 64 * Groups * (Pair ? 2 : 1))),
+                     dim3(128 * (Groups + 1)), Pair ? R::kPairBytes : R::kBytes, stream, args, operand,
                      int(operand_rows(args.rows)));
 }
 
@@ -225,7 +269,8 @@ void allow_format() {
   for (const int groups : {3, 2}) {
     for (const int rows : {128, 64}) {
       with_tile(groups, rows, [&]<int Groups, int Rows>() {
-        CUDA_CHECK(cudaFuncSetAttribute(wgmma_kernel<Format, Groups, Rows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+        CUDA_CHECK(cudaFuncSetAttribute(wgmma_kernel<Format, Groups, Rows, false>,
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         Ring<Format, Groups, Rows>::kBytes));
       });
     }
@@ -236,24 +281,33 @@ void allow_format() {
 
 bool linear_wgmma_supports(Elem elem) { return elem == kF16 && g_clusters_at_once[current_gpu()][1] > 0; }
 
-void launch_linear_wgmma(WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream) {
-  auto* const operand = static_cast<char*>(scratch);
-  launch_operand(args, operand, stream);
-  const Choice choice = choose(args);
+int64_t wgmma_operand_bytes(int64_t rows, int64_t inputs) { return operand_rows(rows) * inputs * 2; }
+
+bool launch_linear_wgmma(WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream) {
+  const auto* const operand = static_cast<const char*>(args.prepared != nullptr ? args.prepared : scratch);
+  if (args.prepared == nullptr) launch_operand(args, scratch, stream);
+  const Choice choice = choose(format, args);
+  if (choice.pair) {
+    launch_tiles<WeightFormat::LinearW4, 3, 128, true>(args, operand, 1, stream);
+    return true;
+  }
   if (format == WeightFormat::LinearW4) launch_format<WeightFormat::LinearW4>(args, operand, choice, stream);
   if (format == WeightFormat::LinearW8) launch_format<WeightFormat::LinearW8>(args, operand, choice, stream);
+  return false;
 }
 
 // Blocks run at once on no other GPU than Hopper: built for others, the kernel is empty, without barriers.
 void prepare_linear_wgmma() {
   auto& at_once = g_clusters_at_once[current_gpu()];
-  const auto kernel = wgmma_kernel<WeightFormat::LinearW8, 3, 128>;
+  const auto kernel = wgmma_kernel<WeightFormat::LinearW8, 3, 128, false>;
   constexpr int kBytes = Ring<WeightFormat::LinearW8, 3, 128>::kBytes;
   cudaFuncAttributes attributes{};
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
   if (attributes.sharedSizeBytes == 0 || most_shared() < kBytes + attributes.sharedSizeBytes || at_once[1] > 0) return;
   allow_format<WeightFormat::LinearW4>();
   allow_format<WeightFormat::LinearW8>();
+  CUDA_CHECK(cudaFuncSetAttribute(wgmma_kernel<WeightFormat::LinearW4, 3, 128, true>,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, PairRing::kPairBytes));
   for (int splits = kMostSplits; splits >= 1; --splits) {
     int count = 0;
     cudaLaunchAttribute attribute{};

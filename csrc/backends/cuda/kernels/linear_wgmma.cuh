@@ -4,17 +4,14 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/linear.cuh"
-#include "backends/cuda/kernels/quantize.cuh"
 #include "backends/cuda/kernels/wgmma.cuh"
+#include "backends/cuda/kernels/wgmma_operand.cuh"
 
 namespace tcim_lite::cuda {
 
-constexpr int kOperandRowBytes = 128;  // of a row of x in a group
-constexpr int kMostTileRows = 128;
 constexpr int kMostSplits = 8;  // of the inputs of a tile; a power of two
 
-inline int64_t operand_rows(int64_t rows) { return (rows + kMostTileRows - 1) / kMostTileRows * kMostTileRows; }
-// x, after its norm if it has one, quantised, as [inputs / 64][operand_rows()][64] halves.
+// x, after its norm if it has one, quantised.
 void launch_operand(const LinearArgs& args, void* operand, cudaStream_t stream);
 
 // Outputs and rows of a tile. Each of Groups warpgroups has 64 outputs.
@@ -27,6 +24,8 @@ struct WgmmaTile {
   // What a block that shares its tile takes of sums. Behind it results, and as many numbers of the residual.
   static constexpr int kSumsBytes = kColumns * kColumnBytes, kResultsBytes = Rows * kPitch;
   static constexpr int kEndBytes = std::max(2 * kResultsBytes, kSumsBytes + kResultsBytes);
+  // Of y a tile has a group of 64 columns and, for 192 outputs, half of the one that it shares with the next tile.
+  static constexpr int kKept = kOutputs / 2 - 64, kKeptPitch = kKept * 2 + 16, kKeptBytes = Rows * kKeptPitch;
 };
 
 #ifdef TCIM_LITE_HOPPER
@@ -109,12 +108,7 @@ class Ending {
       const __half* const from = reinterpret_cast<const __half*>(results() + row * Tile::kPitch);
       float v[8];
       if (args_.epilogue == kSiluMul) {
-        float up[8];
-        const int gate = column / 16 * 32 + column % 16;
-        load8(from + gate, v);
-        load8(from + gate + 16, up);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] = silu(v[i]) * up[i];
+        load_silu_mul(from, column, v);
       } else {
         load8(from + column, v);
       }
@@ -130,7 +124,51 @@ class Ending {
     });
   }
 
+  // The same as the operand of the Linear behind, of tile 0 or 1 of two. `kept` has the first tile's half of a group.
+  __device__ __forceinline__ void leave_operand(int tile, char* kept, int operand_rows) const {
+    static_assert(Tile::kGroups == 3);
+    constexpr int kRowsAtOnce = Tile::kThreads / 8;  // eight threads a row
+    const int piece = int(threadIdx.x) % 8, groups = args_.outputs / 2 / 64, first_group = int(first_output_ / 128);
+    const auto of_tile = [&](int row, int column, float (&v)[8]) {
+      load_silu_mul(reinterpret_cast<const __half*>(results() + row * Tile::kPitch), column, v);
+      round_halves(v);
+    };
+#pragma unroll 1
+    for (int first = 0; first < Tile::kRows; first += kRowsAtOnce) {
+      const int row = first + int(threadIdx.x) / 8;
+      if (first + int(threadIdx.x) / 32 * 4 >= rows_) break;  // the same for a warp
+      char* const kept_piece = kept + row * Tile::kKeptPitch + piece % 4 * 16;
+#pragma unroll 1
+      for (int i = 0; i < 2; ++i) {
+        const int group = first_group + i, column = (tile == 0 ? 64 * i : 64 * i - 32) + piece * 8;
+        float v[8];
+        if (tile == 0 && i == 1) {
+          if (piece >= 4) break;
+          of_tile(row, column, v);
+          *reinterpret_cast<uint4*>(kept_piece) = pack_halves(v);
+          break;
+        }
+        if (column < 0) {
+          load8(reinterpret_cast<const __half*>(kept_piece), v);
+        } else {
+          of_tile(row, column, v);
+        }
+        leave_group(args_.operand, operand_rows, first_row_ + row, group, v, row < rows_ && group < groups);
+      }
+    }
+  }
+
  private:
+  // y's columns `column` .. + 7 of a row of results.
+  __device__ __forceinline__ void load_silu_mul(const __half* row, int column, float (&v)[8]) const {
+    float up[8];
+    const int gate = column / 16 * 32 + column % 16;
+    load8(row + gate, v);
+    load8(row + gate + 16, up);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = silu(v[i]) * up[i];
+  }
+
   __device__ __forceinline__ char* results() const { return shared_ + (splits_ == 1 ? 0 : Tile::kSumsBytes); }
   __device__ __forceinline__ char* residual_piece(int row, int column) const {
     return results() + (columns_ * 8 + row) * Tile::kPitch + column * 2;

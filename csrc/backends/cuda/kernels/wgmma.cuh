@@ -46,6 +46,9 @@ __device__ __forceinline__ void copy_bulk(void* shared, const void* global, int 
                : "memory");
 }
 
+// What this thread has done to shared memory, before copies that a barrier lets begin.
+__device__ __forceinline__ void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 template <int Registers>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
