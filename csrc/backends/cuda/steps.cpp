@@ -34,6 +34,13 @@ const Rows* left_by(const StepSpec& step) {
   return linear != nullptr && linear->epilogue == LinearSpec::Epilogue::SiluMul ? &linear->y : nullptr;
 }
 
+// Whether fp16 rows share memory.
+bool overlap(const Plan& plan, const Rows& a, const Rows& b) {
+  const Plan::Storage &at = plan.storage[a.value], &other = plan.storage[b.value];
+  return at.place == other.place && at.port == other.port && at.offset < other.offset + b.rows * b.stride * 2 &&
+         other.offset < at.offset + a.rows * a.stride * 2;
+}
+
 uint64_t scratch_of(const LinearSpec& spec) {
   if (takes_gemm(spec)) return uint64_t(gemm_scratch_bytes(spec.x.rows, spec.inputs));
   return norm_bytes(spec) + (wants_library(spec) ? uint64_t(spec.x.rows * spec.outputs * 4) : 0);
@@ -93,9 +100,11 @@ const LinearSpec* StepLauncher::reader_of(const StepSpec& step) const {
   if (y == nullptr || next == plan_.steps.size() || !plan_.gathers.empty()) return nullptr;
   const auto* linear = std::get_if<LinearSpec>(&plan_.steps[next]);
   if (linear == nullptr || !takes_operand(*linear) || fp16_weights_.count(linear) == 0) return nullptr;
-  const bool alone = plan_.storage[y->value].place == Plan::Place::Arena && plan_.last_use[y->value] == int64_t(next);
-  return alone && linear->x.value == y->value && linear->x.rows == y->rows && linear->x.cols == y->cols ? linear
-                                                                                                       : nullptr;
+  if (linear->x.value != y->value || linear->x.rows != y->rows || linear->x.cols != y->cols) return nullptr;
+  const Plan::Storage& storage = plan_.storage[y->value];
+  if (storage.place != Plan::Place::Arena || plan_.last_use[y->value] != int64_t(next)) return nullptr;
+  if (linear->epilogue == LinearSpec::Epilogue::AddResidual && overlap(plan_, linear->residual, *y)) return nullptr;
+  return linear;
 }
 
 void StepLauncher::launch(const StepSpec& step) {
@@ -136,8 +145,11 @@ void StepLauncher::launch_step(const LinearSpec& spec) {
     return launch_linear_stream(spec.format, args, stream_);
   std::byte* const scratch = memory_.scratch(linear_scratch_);
   if (takes_gemm(spec)) {
-    if (prepared_ == &spec) args.prepared = memory_.scratch(left_);
-    else if (reader_ != nullptr) args.operand = memory_.scratch(left_);
+    if (prepared_ == &spec) {
+      args.prepared = memory_.scratch(left_);
+    } else if (reader_ != nullptr) {
+      args.operand = memory_.scratch(left_);
+    }
     const bool wgmma = fp16_weights_.count(&spec) != 0;
     prepared_ = launch_linear_gemm(spec.elem, spec.format, args, wgmma, scratch, stream_) ? reader_ : nullptr;
     return;

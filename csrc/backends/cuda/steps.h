@@ -61,8 +61,8 @@ class StepLauncher {
   const CudaMemory& memory_;
   const cudaStream_t stream_;
   NetworkLauncher network_;
-  std::unique_ptr<Blas> blas_;                                              // null: not found, or no use for it so far
-  std::unordered_set<const LinearSpec*> fp16_weights_;                      // whose scales fp16 products may hold
+  std::unique_ptr<Blas> blas_;                          // null: not found, or no use for it so far
+  std::unordered_set<const LinearSpec*> fp16_weights_;  // whose scales fp16 products may hold
   uint64_t linear_scratch_ = 0, left_ = 0, partials_ = 0, arrived_ = 0, outside_ = 0;  // offsets of scratch
   const LinearSpec* reader_ = nullptr;    // reader_of() the step that is being launched
   const LinearSpec* prepared_ = nullptr;  // whose operand has been left

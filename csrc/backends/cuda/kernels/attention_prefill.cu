@@ -14,12 +14,13 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
   wait_for_inputs();
   launch_next();
   Block block{int(blockIdx.z), int(blockIdx.y), args.q_heads / args.kv_heads};
+  block.valid = *args.valid[block.slot];  // with what else decides, so that all of it is waited for once
+  const bool refused = args.refused != nullptr && *args.refused != 0;
   const int tokens = args.live == nullptr ? args.slot_rows : min(max(*args.live, 0), args.slot_rows);
   block.rows = tokens * block.heads;                       // token-major
   block.first_row = (gridDim.x - 1 - blockIdx.x) * kRows;  // the longest first
-  if (block.first_row >= block.rows || (args.refused != nullptr && *args.refused != 0)) return;
+  if (block.first_row >= block.rows || refused) return;
   const int part = threadIdx.x / kThreads, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  block.valid = *args.valid[block.slot];
   const int last_token = (min(block.first_row + kRows, block.rows) - 1) / block.heads;
   block.keys = min(block.valid + last_token + 1, args.context);
   block.first_key = max(min(block.valid + block.first_row / block.heads + 1, args.context) - args.window, 0);
@@ -96,7 +97,8 @@ bool prefill_attention_supports(const AttentionArgs& args) {
   const auto paired = [](const void* at, int64_t stride) {
     return reinterpret_cast<uintptr_t>(at) % 4 == 0 && stride % 2 == 0;
   };
-  return (args.head_dim == 64 || args.head_dim == 128) && paired(args.q, args.q_stride) && paired(args.y, args.y_stride);
+  return (args.head_dim == 64 || args.head_dim == 128) && paired(args.q, args.q_stride) &&
+         paired(args.y, args.y_stride);
 }
 
 void launch_prefill_attention(AttentionArgs args, cudaStream_t stream) {

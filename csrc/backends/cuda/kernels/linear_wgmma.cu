@@ -10,9 +10,9 @@
 // before run. An instruction of the CUDA cores beside products takes 2.5 clocks of its scheduler, so the loop has as
 // few as possible. Blocks of a cluster split the inputs of a tile.
 #include <algorithm>
-#include <atomic>
 
 #include "backends/cuda/kernels/linear_wgmma.cuh"
+#include "backends/cuda/kernels/linear_wgmma_choice.h"
 #include "backends/cuda/kernels/linear_wgmma_codes.cuh"
 
 namespace tcim_lite::cuda {
@@ -37,15 +37,15 @@ struct Ring {
   static constexpr bool ends_with_the_ring(int groups) { return groups % (kDepth * kStages) == 0; }
 };
 
-// Grid: (splits, tiles of rows, tiles of outputs); a cluster is the splits of a tile. As a Pair a block has two tiles of
-// outputs, one behind the other, whose inputs fill the ring to its end; y is the operand of the next Linear.
+// Grid: (splits, tiles of rows, tiles of outputs); a cluster is the splits of a tile. As a Pair a block has two tiles
+// of outputs, one behind the other, whose inputs fill the ring to its end; y is the operand of the next Linear.
 template <WeightFormat Format, int Groups, int Rows, bool Pair>
 __global__ void __launch_bounds__(128 * (Groups + 1), 1)
     wgmma_kernel(LinearArgs args, const char* operand, int padded_rows) {
 #ifdef TCIM_LITE_HOPPER
   using R = Ring<Format, Groups, Rows>;
-  constexpr int kTiles = Pair ? 2 : 1;
   using Tile = typename R::Tile;
+  constexpr int kTiles = Pair ? 2 : 1;
   constexpr int kDepth = R::kDepth;
   extern __shared__ __align__(1024) char shared[];
   __shared__ uint64_t filled[R::kStages], emptied[R::kStages], received;
@@ -170,6 +170,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
         if (lane < R::kEndStages) arrive(&emptied[R::kStages - 1 - lane]);
       } else {
         const Ending<Tile> ending(args, shared, rank, splits, first_output, first_row, rows);
+        if (splits > 1) ending.begin_exchange(&received);
         ending.fetch_residual();
         if (splits == 1) {
           ending.round(acc);
@@ -185,26 +186,8 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
 #endif
 }
 
-struct Choice {
-  int groups, rows, splits;
-  bool pair = false;
-};
-
-// Nanoseconds of a block, measured on an H200: for each group of 64 inputs, and besides.
-int group_cost(int groups, int rows) {
-  if (groups == 3) return rows == 128 ? 435 : 325;
-  return rows == 128 ? 310 : 245;
-}
-int fixed_cost(int rows, int splits) {
-  if (rows == 128) return splits == 1 ? 4200 : 6300 + 200 * splits;
-  return splits == 1 ? 2600 : 3700 + 300 * splits;
-}
-
-// What a tile behind another one, and no operand of the next Linear to be made, save.
-constexpr int kPairSaves = 1000, kOperandSaves = 3000;
-
 constexpr int kMostGpus = 64;
-std::atomic<int> g_clusters_at_once[kMostGpus][kMostSplits + 1];
+ClustersAtOnce g_clusters_at_once[kMostGpus];
 
 int current_gpu() {
   int gpu = 0;
@@ -213,31 +196,6 @@ int current_gpu() {
 }
 
 using PairRing = Ring<WeightFormat::LinearW4, 3, 128>;
-
-Choice choose(WeightFormat format, const LinearArgs& args) {
-  const auto& at_once = g_clusters_at_once[current_gpu()];
-  const int inner = args.inputs / 64;
-  Choice best{3, 128, 1};
-  int64_t least = INT64_MAX;
-  for (const auto& [groups, rows] : {std::pair{3, 128}, {3, 64}, {2, 128}, {2, 64}}) {
-    const int tiles = (args.outputs + 64 * groups - 1) / (64 * groups) * ((args.rows + rows - 1) / rows);
-    for (int splits = 1; splits <= std::min(kMostSplits, inner); splits *= 2) {
-      if (at_once[splits] == 0) continue;
-      const int waves = (tiles + at_once[splits] - 1) / at_once[splits];
-      const int most_groups = (inner + splits - 1) / splits;
-      const int64_t cost = waves * int64_t(most_groups * group_cost(groups, rows) + fixed_cost(rows, splits));
-      if (cost < least) least = cost, best = {groups, rows, splits};
-    }
-  }
-  if (format == WeightFormat::LinearW4 && args.operand != nullptr && args.outputs % 128 == 0 &&
-      PairRing::ends_with_the_ring(inner)) {
-    const int pairs = (args.outputs + 2 * 192 - 1) / (2 * 192) * ((args.rows + 127) / 128);
-    const int64_t waves = (pairs + at_once[1] - 1) / at_once[1];
-    const int64_t cost = waves * (2 * (inner * group_cost(3, 128) + fixed_cost(128, 1)) - kPairSaves) - kOperandSaves;
-    if (cost < least) best = {3, 128, 1, true};
-  }
-  return best;
-}
 
 template <WeightFormat Format, int Groups, int Rows, bool Pair = false>
 void launch_tiles(const LinearArgs& args, const char* operand, int splits, cudaStream_t stream) {
@@ -259,7 +217,7 @@ void with_tile(int groups, int rows, const F& f) {
 }
 
 template <WeightFormat Format>
-void launch_format(const LinearArgs& args, const char* operand, const Choice& choice, cudaStream_t stream) {
+void launch_format(const LinearArgs& args, const char* operand, const WgmmaChoice& choice, cudaStream_t stream) {
   with_tile(choice.groups, choice.rows,
             [&]<int Groups, int Rows>() { launch_tiles<Format, Groups, Rows>(args, operand, choice.splits, stream); });
 }
@@ -286,7 +244,10 @@ int64_t wgmma_operand_bytes(int64_t rows, int64_t inputs) { return operand_rows(
 bool launch_linear_wgmma(WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream) {
   const auto* const operand = static_cast<const char*>(args.prepared != nullptr ? args.prepared : scratch);
   if (args.prepared == nullptr) launch_operand(args, scratch, stream);
-  const Choice choice = choose(format, args);
+  // Of a pair of tiles y is whole groups of the next Linear's inputs.
+  const bool may_pair = format == WeightFormat::LinearW4 && args.operand != nullptr && args.outputs % 128 == 0 &&
+                        PairRing::ends_with_the_ring(args.inputs / 64);
+  const WgmmaChoice choice = choose_tiles(args, may_pair, g_clusters_at_once[current_gpu()]);
   if (choice.pair) {
     launch_tiles<WeightFormat::LinearW4, 3, 128, true>(args, operand, 1, stream);
     return true;

@@ -9,8 +9,6 @@
 
 namespace tcim_lite::cuda {
 
-constexpr int kMostSplits = 8;  // of the inputs of a tile; a power of two
-
 // x, after its norm if it has one, quantised.
 void launch_operand(const LinearArgs& args, void* operand, cudaStream_t stream);
 
@@ -66,20 +64,30 @@ class Ending {
       round_column(j, make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]), bias);
   }
 
-  // Each column to the block that completes it. `received` is a barrier for one arrival.
-  __device__ __forceinline__ void exchange(const float (&acc)[Tile::kRows / 2], uint64_t* received) const {
+  // Tells the other blocks that `shared` is free in this one. `received` is a barrier for one arrival.
+  __device__ __forceinline__ void begin_exchange(uint64_t* received) const {
     if (threadIdx.x == 0) {
-      expect_bytes(received, Tile::kSumsBytes);
+      expect_bytes(received, (splits_ - 1) * columns_ * Tile::kColumnBytes);
       arrive(received);
     }
-    sync_cluster();  // shared memory is free in every block
+    arrive_in_cluster();
+  }
+
+  // Each column to the block that completes it.
+  __device__ __forceinline__ void exchange(const float (&acc)[Tile::kRows / 2], uint64_t* received) const {
+    wait_for_cluster();
     const uint32_t mine = shared_address(shared_) + uint32_t(rank_ * columns_ * Tile::kColumnBytes) + threadIdx.x * 16;
 #pragma unroll
     for (int j = 0; j < Tile::kColumns; ++j) {
       const int owner = j >> shift_;
-      store_in_cluster(address_in(uint32_t(owner), mine + uint32_t((j & (columns_ - 1)) * Tile::kColumnBytes)),
-                       make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]),
-                       address_in(uint32_t(owner), shared_address(received)));
+      const uint32_t place = mine + uint32_t((j & (columns_ - 1)) * Tile::kColumnBytes);
+      const float4 sums = make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
+      if (owner == rank_) {
+        store_shared(place, sums);  // this thread reads it
+      } else {
+        store_in_cluster(address_in(uint32_t(owner), place), sums,
+                         address_in(uint32_t(owner), shared_address(received)));
+      }
     }
     wait_barrier(received, 0);
   }

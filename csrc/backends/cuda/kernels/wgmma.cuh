@@ -58,15 +58,23 @@ __device__ __forceinline__ void leave_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
-// Of the threads of all blocks of the cluster that have not exited. It publishes nothing that they have written.
-__device__ __forceinline__ void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+// Of the threads of all blocks of the cluster that have not exited. What a thread has asked for and not yet got, an
+// arrival waits for.
+__device__ __forceinline__ void arrive_in_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 // The same place in the shared memory of another block of the cluster.
 __device__ __forceinline__ uint32_t address_in(uint32_t rank, uint32_t address) {
   uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
+}
+__device__ __forceinline__ void store_shared(uint32_t address, float4 v) {
+  asm volatile("st.shared::cta.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
 }
 // 16 bytes that count on a barrier beside them.
 __device__ __forceinline__ void store_in_cluster(uint32_t address, float4 v, uint32_t barrier) {

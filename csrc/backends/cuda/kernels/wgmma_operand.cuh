@@ -69,8 +69,7 @@ __device__ __forceinline__ void leave_group(void* operand, int rows, int row, in
   if (!inside) return;
 #pragma unroll
   for (int u = 0; u < 2; ++u)
-    *operand_chunk(operand, rows, row, group, 4 * u + t) =
-        make_uint4(word[u][0], word[u][1], word[u][2], word[u][3]);
+    *operand_chunk(operand, rows, row, group, 4 * u + t) = make_uint4(word[u][0], word[u][1], word[u][2], word[u][3]);
 }
 
 }  // namespace tcim_lite::cuda
