@@ -41,12 +41,12 @@ COMMANDS = (
 )
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command and all sub-commands."""
+def make_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of the command and the sub-commands of these names."""
     parser = argparse.ArgumentParser(prog="tcim-lite", description="An open emulator of the Houmo AI M50 runtime.")
     parser.add_argument("--version", action="version", version=f"tcim-lite {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in names:
         module = importlib.import_module(f".{name}", __package__)
         command = commands.add_parser(name.replace("_", "-"), help=module.HELP, description=module.DESCRIPTION)
         command.register("type", Path, _path)
@@ -69,8 +69,11 @@ def _path(text: str) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a sub-command and returns the exit status: 0, or 2 for an error of the user's."""
-    parser = make_parser()
-    args, rest = parser.parse_known_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    # To import all of them takes as long as a short command.
+    named = [name for name in COMMANDS if [name.replace("_", "-")] == list(words[:1])]
+    parser = make_parser(named or COMMANDS)
+    args, rest = parser.parse_known_args(words)
     if rest == ["-"] and getattr(args, "stdin", "") is None:  # argparse takes no optional argument after an option
         args.stdin, rest = "-", []
     if rest[:1] == ["--"] and getattr(args, "run", None) is not None:  # nor `--` among those of --run
