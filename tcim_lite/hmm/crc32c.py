@@ -3,7 +3,8 @@
 The register is linear over GF(2), so the words of a buffer are dealt out to lanes like cards: lane l takes words
 l, l + L, l + 2L, ... One step moves every lane over L words of zeros, which is two lookups in tables of 2^16 entries,
 and adds the next row of L words. Rows are contiguous, and zeros in front change nothing while the register is zero, so
-a buffer of any length is padded at the front. In the end halves of the lanes are folded onto each other.
+a buffer of any length is padded at the front. In the end halves of the lanes are folded onto each other until few are
+left, which a table moves over what is behind each of them at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import functools
 import numpy as np
 
 _POLYNOMIAL = 0x82F63B78  # bit-reversed
+_FEW_LANES = 1 << 7  # whose last tables have half a megabyte
 
 
 def crc32c(data: object, seed: int = 0) -> int:
@@ -31,7 +33,7 @@ def _advance(register: int, buffer: np.ndarray) -> int:
         for byte in buffer.tolist():
             register = table[(register ^ byte) & 0xFF] ^ (register >> 8)
         return register
-    num_lanes = 1 << 14 if buffer.size >= 1 << 19 else 1 << 10 if buffer.size >= 1 << 15 else 1 << 7
+    num_lanes = 1 << 14 if buffer.size >= 1 << 19 else 1 << 10 if buffer.size >= 1 << 13 else _FEW_LANES
     row_bytes = 4 * num_lanes
     first_bytes = buffer.size % row_bytes or row_bytes
     first = np.zeros(row_bytes, np.uint8)
@@ -56,10 +58,11 @@ def _advance(register: int, buffer: np.ndarray) -> int:
         np.take(low, index, out=lanes, mode="clip")
         lanes ^= scratch
         lanes ^= np.frombuffer(row, "<u4")
-    while lanes.size > 1:
+    while lanes.size > _FEW_LANES:
         half = lanes.size // 2
         lanes = _moved(lanes[:half], 4 * half) ^ lanes[half:]
-    return int(_moved(lanes, 4)[0])
+    tables, places = _last_tables()
+    return int(np.bitwise_xor.reduce(tables[places + lanes.astype("<u4").view(np.uint8)]))
 
 
 @functools.cache
@@ -106,6 +109,19 @@ def _narrow_tables(num_bytes: int) -> list[np.ndarray]:
 
 
 @functools.cache
+def _last_tables() -> tuple[np.ndarray, np.ndarray]:
+    """The zeros operator for each byte of each of the few lanes, over its own word and those behind; where each begins.
+
+    The operators for 1 to n words give those for n + 1 to 2n.
+    """
+    operators = _zeros_operator(4)[None]
+    while len(operators) < _FEW_LANES:
+        operators = np.concatenate([operators, _apply(_zeros_operator(4 * len(operators)), operators)])
+    tables = _table(operators[::-1].reshape(_FEW_LANES * 4, 8))
+    return tables.reshape(-1), np.arange(0, tables.size, 256)
+
+
+@functools.cache
 def _wide_tables(num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
     """The zeros operator for the low and the high 16 bits of the register."""
     operator = _zeros_operator(num_bytes)
@@ -113,8 +129,8 @@ def _wide_tables(num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _table(columns: np.ndarray) -> np.ndarray:
-    """What an operator makes of every value of the bits that these columns are for."""
-    table = np.zeros(1, np.uint32)
-    for column in columns:
-        table = np.concatenate([table, table ^ column])
+    """What an operator makes of every value of the bits that these columns are for: the last axis."""
+    table = np.zeros((*columns.shape[:-1], 1), np.uint32)
+    for bit in range(columns.shape[-1]):
+        table = np.concatenate([table, table ^ columns[..., bit : bit + 1]], axis=-1)
     return table
