@@ -1,6 +1,7 @@
 # make demo       build the package, compile the demo checkpoint, and chat with it
 # make check      run the tests that every change needs, two to five minutes on two cores
 # make test       run all that CI runs
+# make test-all   run that and every case of the grids, of which CI runs those that differ
 # make docs       write the generated pages of docs/, and the types of the compiled core
 # make fuzz       fuzz the readers of files
 # make test-vllm  test the plugin against vLLM, in an environment of 3.1 GB
@@ -28,12 +29,12 @@ ARGS ?= --question "Hello, who are you?" \
 # Tests that share a file, or build, run in one process (tests/conftest.py).
 PARALLEL ?= -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 # Threads of torch spin while they wait for one another: beside another process of tests, ten times what they compute.
-check test: export OMP_NUM_THREADS ?= 1
+check test test-all: export OMP_NUM_THREADS ?= 1
 
 FUZZ_RUNS ?= 10000000
 FUZZ_JOBS ?= $(shell nproc)
 
-.PHONY: demo help check test test-vllm fuzz docs clean
+.PHONY: demo help check test test-all test-vllm fuzz docs clean
 
 demo: $(VENV)/demo
 	$(BIN)/tcim-lite compile examples/demo_checkpoint -o $(DEMO) --name qwen3 --prefill-length 256 --context-length 2048
@@ -45,9 +46,12 @@ help:
 
 # What every change needs: no other builds, no flows of whole programs.
 check: $(VENV)/test
-	$(BIN)/pytest $(PARALLEL) -q -m "not build and not slow and not gpu and not oracle"
+	$(BIN)/pytest $(PARALLEL) -q -m "not build and not slow and not gpu and not oracle and not grid"
 
 test: $(VENV)/test
+	$(BIN)/pytest $(PARALLEL) -m "not grid"
+
+test-all: $(VENV)/test
 	$(BIN)/pytest $(PARALLEL)
 
 # Against vLLM itself, in an environment of its own of 3.1 GB (docs/vllm.md). A process for each file, because a process

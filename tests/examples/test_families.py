@@ -85,7 +85,12 @@ def answer_of(family_package) -> Callable[[str], tuple[list[int], str]]:
 # in these flows is all that tests/llm does not see.
 LEADING = [*CHANGES, *{repr(FAMILIES[family].contract): family for family in WITHOUT_AXES}.values()]
 OF_THE_HOST = ("all logits", "batch", "pipeline", "two devices")
-CASES = [(family, flow) for family in WITHOUT_AXES for flow in FLOWS if family in LEADING or flow not in OF_THE_HOST]
+CASES = [
+    pytest.param(family, flow, marks=() if family in LEADING else pytest.mark.grid)
+    for family in WITHOUT_AXES
+    for flow in FLOWS
+    if family in LEADING or flow not in OF_THE_HOST
+]
 CASES += [("qwen3_next", flow) for flow in FLOWS if flow != "speculative"]
 CASES += [(family, flow) for family in LAYER_INPUTS for flow in ("chat", "all logits")]
 

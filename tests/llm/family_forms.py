@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tcim_lite.hmm import read
 from tcim_lite.models.families import FAMILIES, read_config
@@ -18,6 +21,11 @@ EVERY_FORM = (
     "ministral3", "nanochat", "nemotron_h", "olmo", "olmo2", "openai-gpt", "opt", "phi", "phimoe", "qwen2_moe",
     "qwen3", "qwen3_5_moe", "qwen3_omni_moe", "stablelm",
 )  # fmt: skip
+
+
+def in_the_grid(family: str, *values: object) -> Any:
+    """The parameters of a test that shows little more on families outside EVERY_FORM: `make test` leaves those out."""
+    return pytest.param(*(values or (family,)), marks=() if family in EVERY_FORM else pytest.mark.grid)
 
 
 def forms_of(family: str, graphs: Iterable[Path]) -> set[tuple]:

@@ -158,7 +158,7 @@ def test_it_guesses_as_the_vendors_program_feeds_it(pair, config):
     assert assistant.propose([*slots.tokens[0][:-1], 11], 4) == []  # no text that the slot holds
 
 
-def test_commands_take_such_packages(pair, tmp_path, capsys):
+def test_commands_take_such_packages(pair, tmp_path, capsys, known_limits):
     plain, guided = pair(E2B)
     tokens = ",".join(map(str, PROMPTS[0]))
     dumps = []

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from family_forms import in_the_grid
 from llm_packages import compile_package
 
 from tcim_lite.bench.cost import cost_of, slot_count
@@ -13,7 +14,7 @@ from tcim_lite.models.families import FAMILIES
 
 SIZES = {"prefill_length": 16, "context_length": 64}
 LAYER_INPUTS = {"hidden_size_per_layer_input": 64, "vocab_size_per_layer_input": 331}
-CASES = [(family, None, {}) for family in FAMILIES]
+CASES = [in_the_grid(family, family, None, {}) for family in FAMILIES]
 CASES += [(family, None, {"mtp": True}) for family in ("qwen3_5", "qwen3_5_moe", "qwen3_next")]
 CASES += [("qwen3_5", None, {"split_conv": True, "recurrent_in_place": True}), ("gemma4", LAYER_INPUTS, {})]
 
@@ -42,7 +43,7 @@ def test_diff_finds_the_op_of_a_hybrid_that_differs(tiny_package, tmp_path, caps
     assert "first beyond its bound" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [in_the_grid(family) for family in FAMILIES])
 def test_the_chips_time_and_a_drawing(tiny_package, tmp_path, capsys, family):
     package = tiny_package(family, **SIZES)
     assert main(["bench", str(package.folder), "--device-time"]) == 0

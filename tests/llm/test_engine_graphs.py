@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from engine_tools import CHUNK, CONTEXT, prompt_of, run
+from family_forms import in_the_grid
 from llm_packages import DEMO_CHECKPOINT, STATELESS, WITHOUT_AXES, LoadedPackage, compile_package
 
 from tcim_lite.llm import Package, Sampler, encode_chat, load_tokenizer
@@ -62,7 +63,7 @@ def test_a_grammar_judges_guesses_too(pair):
 @pytest.mark.parametrize(
     "options",
     [
-        *({"family": family, "batch": 2} if family in WITHOUT_AXES else {"family": family} for family in FAMILIES),
+        *(in_the_grid(name, {"family": name} | ({"batch": 2} if name in WITHOUT_AXES else {})) for name in FAMILIES),
         {"position_ids": True},
     ],
 )

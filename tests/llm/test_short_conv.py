@@ -78,7 +78,7 @@ def test_a_dump_begins_with_states_of_zeros(package, tmp_path):
     assert dumped.array(1, "past_conv_cache_0").any()
 
 
-def test_an_empty_variable_of_strict_mode_is_unset_for_bench(package, monkeypatch, capsys):
+def test_an_empty_variable_of_strict_mode_is_unset_for_bench(package, monkeypatch, capsys, known_limits):
     monkeypatch.setenv("TCIM_LITE_STRICT", "")
     assert main(["bench", str(package.folder), "--quick", "--depth", "32"]) == 0
     assert "decode at 32" in capsys.readouterr().out
