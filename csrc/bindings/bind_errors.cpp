@@ -1,3 +1,4 @@
+#include <exception>
 #include <string_view>
 
 #include "base/error.h"

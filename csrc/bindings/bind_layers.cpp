@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 

@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"

@@ -1,5 +1,6 @@
 #include "runtime/placement.h"
 
+#include <functional>
 #include <numeric>
 
 namespace tcim_lite {

@@ -1,5 +1,6 @@
 #include "core.h"
 
+#include <exception>
 #include <sstream>
 
 namespace probe {
