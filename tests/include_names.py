@@ -1,7 +1,7 @@
 """What the text of a C++ source says that it uses, and the headers that declare it.
 
 Quicker than a compiler by a factor of a hundred, and less: it knows names of the standard library that stand behind
-`std::`, and types and constants of ours, but neither functions of ours nor members.
+`std::`, and types, constants and functions of ours, but neither members nor what the C library declares.
 """
 
 from __future__ import annotations
@@ -79,6 +79,11 @@ _TYPE = re.compile(
     r"^(?:struct|class|enum class|enum|union)(?: alignas\(\w+\)| __attribute__\S+| [A-Z_]+)? (\w+)\b(?!;)", re.MULTILINE
 )
 _OTHER = re.compile(r"^(?:using|concept|(?:inline )?constexpr [\w:<> ]+) (\w+)(?= =)", re.MULTILINE)
+# With its parenthesis: a word that is no call is something else.
+_FUNCTION = re.compile(
+    r"^(?:\[\[\w+\]\] )?(?!namespace|using|static_assert|return|friend|struct|class)\w[\w:<>,&*\[\] ]* [&*]*(\w+\()",
+    re.MULTILINE,
+)
 
 
 def _without_texts(source: str) -> str:
@@ -99,9 +104,9 @@ class Sources:
         self._texts = {file: _without_texts(file.read_text(encoding="utf-8")) for file in files}
         self._homes: dict[str, set[Path]] = {}
         for file, text in self._texts.items():
-            found = () if "kernels" in file.parts else (*_TYPE.findall(text), *_OTHER.findall(text))
-            for name in found:
-                self._homes.setdefault(name, set()).add(file)
+            if "kernels" not in file.parts:
+                for name in {*_TYPE.findall(text), *_OTHER.findall(text), *_FUNCTION.findall(text)}:
+                    self._homes.setdefault(name, set()).add(file)
 
     def seen(self, file: Path) -> tuple[set[Path], set[str]]:
         """Files of ours that `file` includes, itself among them, and headers of others, through any number of files."""
@@ -125,11 +130,13 @@ class Sources:
                 yield f"std::{name}, of which include_names.py does not know the header"
             elif not _HEADERS[name] & others:
                 yield f"std::{name}: <{'>, <'.join(sorted(_HEADERS[name]))}>"
-        for name in sorted(self._homes.keys() & set(re.findall(r"(?<![\w:.>])\w+", text))):
-            homes = self._homes[name]
+        used = re.findall(r"(?<![\w:.>])(\w+)(\(?)", text)
+        for name in sorted(self._homes.keys() & {word + end for word, call in used for end in {"", call}}):
+            if (homes := self._homes[name]) & ours:
+                continue
             # What else is declared by that name: a type without its definition or in a class, a parameter, a constant.
-            inside = re.compile(rf"\b(?!{_NO_TYPE})\w+ {name}\b")
-            if homes & ours or any(inside.search(self._texts[one]) for one in ours):
+            inside = re.compile(rf"\b(?!{_NO_TYPE})\w+(?:>|&|\*)* [&*]*{name.rstrip('(')}\b")
+            if any(inside.search(self._texts[one]) for one in ours):
                 continue
             if headers := sorted(home.name for home in homes if home.suffix == ".h"):
                 yield f"{name}: {', '.join(headers)}"
