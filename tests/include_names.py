@@ -87,8 +87,8 @@ _FUNCTION = re.compile(
 
 
 def _without_texts(source: str) -> str:
-    """Without comments and the texts of a source; what it includes stays."""
-    return re.sub(r'//.*|(?<!#include )"(?:\\.|[^"\\\n])*"', "", source)
+    """Without comments, texts and the name of our namespace; what it includes stays."""
+    return re.sub(r'//.*|(?<!#include )"(?:\\.|[^"\\\n])*"|\btcim_lite::', "", source)
 
 
 class Sources:
