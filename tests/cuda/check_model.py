@@ -44,7 +44,17 @@ LIMITS = {"w4a8h0_ssfp": 0.06, "w8a8h1_sefp": 0.06, "float16": 0.01, "float32": 
 # 0.06 to 0.9 of the largest, on the CPU alone, and those of Gemma 3 by 0.07. float32 is not chaotic.
 CHAOTIC = {"afmoe", "bamba", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "falcon_h1", "flex_olmo"}
 CHAOTIC |= {"gemma4", "gemma4_unified", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss", "granitemoe", "granitemoe_swa"}
-CHAOTIC |= {"granitemoehybrid", "granitemoeshared", "laguna", "lfm2_moe", "mellum", "minicpmv4_6", "mixtral", "olmoe"}
+CHAOTIC |= {
+    "gpt_neo",
+    "granitemoehybrid",
+    "granitemoeshared",
+    "laguna",
+    "lfm2_moe",
+    "mellum",
+    "minicpmv4_6",
+    "mixtral",
+    "olmoe",
+}
 CHAOTIC |= {"phimoe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "youtu"}
 
 
