@@ -184,7 +184,7 @@ import tcim_lite.runtime as rt
 
 add = rt.load(sys.argv[1])
 a = add.get_dev_input("a")
-for start, shape in (([0, -1], [1, 2]), ([0, 1 << 62], [1, 1 << 62]), ([0] * 40, [1] * 40), ([0, 0], [2, 0])):
+for start, shape in (([0, -1], [1, 2]), ([0, 1 << 62], [1, 1 << 62]), ([0] * 40, [1] * 40), ([], []), ([0, 0], [2, 0])):
     with contextlib.suppress(rt.ShapeError):
         a.select_roi(start, shape)
         raise SystemExit(f"{start}, {shape} lie inside")

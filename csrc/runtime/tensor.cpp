@@ -98,7 +98,8 @@ Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
       [&](CallEvent& event) {
         event.self = TensorFacts(*this);
         // Recorded as of an array [batch, bytes], which a replay has where no model has such an image.
-        const bool images = info_.image.size() == start.size() && start.size() == extents.size();
+        const size_t axes = info_.image.size();
+        const bool images = axes > 0 && start.size() == axes && extents.size() == axes;
         event.start = images ? Shape{start[0], 0} : start;
         event.extents = images ? Shape{extents[0], info_.shape[1]} : extents;
       },
