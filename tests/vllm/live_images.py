@@ -157,6 +157,17 @@ def test_without_images_the_package_answers_text(qwen):
         blind.generate([asked(qwen, FILES[:1])], PARAMS, use_tqdm=False)
 
 
+def test_stages_each_have_the_images(tmp_path, monkeypatch):
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    kind, family, vision, options = MODELS["qwen3_vl"]
+    model = kind(family, tmp_path, vision, pipeline=2, **options)
+    questions = [("and", FILES), ("or", FILES[2:])]
+    staged = LLM(model=str(model.package.folder), seed=0, pipeline_parallel_size=2)
+    outputs = staged.generate([asked(model, files, words) for words, files in questions], PARAMS, use_tqdm=False)
+    assert [found(out) for out in outputs] == by_serve(model, questions)
+
+
 @pytest.mark.parametrize("family", ["qwen3_vl", "minicpmv"])
 def test_over_http_an_image_is_a_part_of_a_message(family, tmp_path):
     kind, family, vision, options = MODELS[family]
