@@ -17,9 +17,11 @@ Tensors = dict[str, np.ndarray]
 
 
 def family_config(family: str, **changes: Any) -> dict[str, Any]:
-    """The family's tiny config with a head_dim, which is usually left out."""
+    """The family's tiny config, with the head_dim that is usually left out if its keys are the usual ones."""
     tiny = FAMILIES[family].tiny_config
-    return {"head_dim": tiny["hidden_size"] // tiny["num_attention_heads"], **tiny, **changes}
+    usual = {"hidden_size", "num_attention_heads"} <= set(tiny)
+    head_dim = {"head_dim": tiny["hidden_size"] // tiny["num_attention_heads"]} if usual else {}
+    return {**head_dim, **tiny, **changes}
 
 
 def family_tensors(config: dict[str, Any], seed: int = 7) -> Tensors:
