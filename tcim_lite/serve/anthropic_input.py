@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -62,11 +62,11 @@ def chat_of(request: CountRequest) -> Chat:
     """
     turns = _Turns()
     if request.system is not None:
-        turns.add_system(request.system, "system")
+        turns.add_system(request.system, "system", "system")
     for index, turn in enumerate(request.messages):
         at = f"messages[{index}]"
         if turn.role == "system":
-            turns.add_system(turn.content, at)
+            turns.add_system(turn.content, at, f"{at}.content")
         elif turn.role == "assistant":
             turns.add_assistant(turn.content, at)
         else:
@@ -116,9 +116,10 @@ class _Turns:
     messages: list[Message] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
 
-    def add_system(self, content: str | list[Block], at: str) -> None:
+    def add_system(self, content: str | list[Block], at: str, listed: str) -> None:
+        """A message of the system, whose blocks the body has in the list `listed`."""
         blocks = [Block(type="text", text=content)] if isinstance(content, str) else content
-        texts = [_text(block, f"{at}[{i}]") for i, block in enumerate(blocks)]
+        texts = [_text(block, f"{listed}[{i}]") for i, block in enumerate(blocks)]
         if text := "\n".join(text for text in texts if not text.startswith(_BILLING)):
             self._add(Message(role="system", content=text), at)
 
@@ -133,11 +134,11 @@ class _Turns:
                 where = f"{at}.content[{index}]"
                 if block.tool_use_id is None:
                     raise _refused(f"{where}: tool_use_id is missing")
-                given = _content(_blocks(block, where), f"{where}.content")
-                self._add(Message(role="tool", content=given, tool_call_id=block.tool_use_id), at)
+                blocks = {f"{where}.content[{i}]": part for i, part in enumerate(_blocks(block, where))}
+                self._add(Message(role="tool", content=_content(blocks), tool_call_id=block.tool_use_id), at)
         if not all(results) or not content:
-            said = [(index, block) for index, block in enumerate(content) if not results[index]]
-            self._add(Message(role="user", content=_content([b for _, b in said], f"{at}.content")), at)
+            said = {f"{at}.content[{i}]": block for i, block in enumerate(content) if not results[i]}
+            self._add(Message(role="user", content=_content(said)), at)
 
     def add_assistant(self, content: str | list[Block], at: str) -> None:
         """What the assistant thought, said and called, in one message."""
@@ -177,14 +178,18 @@ def _blocks(block: Block, at: str) -> list[Block]:
     return [Block(type="text", text=found)] if isinstance(found, str) else found
 
 
-def _content(blocks: Sequence[Block], at: str) -> str | list[ContentPart]:
-    """Text, or with images the parts of a chat's message; texts that follow each other are lines."""
+def _content(blocks: Mapping[str, Block]) -> str | list[ContentPart]:
+    """Text, or with images the parts of a chat's message; texts that follow each other are lines.
+
+    Args:
+        blocks: By their places in the body, such as "messages[0].content[1]", in order.
+    """
     parts: list[ContentPart] = []
-    for index, block in enumerate(blocks):
+    for at, block in blocks.items():
         if block.type == "image":
-            parts.append(ContentPart(type="image_url", image_url=ImageUrl(url=_image(block, f"{at}[{index}]"))))
+            parts.append(ContentPart(type="image_url", image_url=ImageUrl(url=_image(block, at))))
             continue
-        text = _text(block, f"{at}[{index}]")
+        text = _text(block, at)
         if parts and parts[-1].type == "text":
             parts[-1].text = f"{parts[-1].text}\n{text}"
         else:

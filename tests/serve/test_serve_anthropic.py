@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import pytest
 
@@ -178,6 +179,7 @@ def test_errors_are_those_of_the_client(claude, start):
 
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
 TOOL = {"name": "f", "input_schema": {}}
 
 
@@ -194,6 +196,9 @@ TOOL = {"name": "f", "input_schema": {}}
         ({"messages": user([{"type": "image"}])}, r"messages\[0\].content\[0\]: source is missing"),
         ({"messages": user([{"type": "image", "source": {"type": "file"}}])}, "a source of type 'file'"),
         ({"messages": user([{"type": "video"}])}, "a block of type 'video'"),
+        ({"messages": user([RESULT, {"type": "video"}])}, r"messages\[0\].content\[1\]: a block of type 'video'"),
+        ({"messages": [{"role": "system", "content": [{"type": "text"}]}]}, r"messages\[0\].content\[0\]: text is"),
+        ({"system": [{"type": "text"}]}, r"system\[0\]: text is missing"),
         ({"messages": user([{"type": "text"}])}, "text is missing"),
         ({"messages": user([{"type": "document", "source": {"type": "base64"}}])}, "nothing here reads files"),
         ({"messages": user([{"type": "tool_result", "content": "x"}])}, "tool_use_id is missing"),
@@ -220,8 +225,6 @@ def test_what_cannot_be_done_is_refused_in_anthropics_form(server, change, messa
     assert done.status_code == 400, done.text
     assert done.json()["type"] == "error"
     assert done.json()["error"]["type"] == "invalid_request_error"
-    import re
-
     assert re.search(message, done.json()["error"]["message"]), done.text
 
 
