@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import Any
 
 from ..llm.engine import Event
 from .chat import ChatReply
 from .errors import ApiError, anthropic_body
+from .tool_calls import arguments_object
 from .usage import UsageCount
 
 _Event = dict[str, Any]
@@ -113,21 +113,12 @@ class MessageWriter:
         self._is_open = False
         block, index = self._blocks[-1], len(self._blocks) - 1
         if block["type"] == "tool_use":
-            block["input"] = _input(self._arguments)
+            block["input"] = arguments_object(self._arguments)
         made: list[_Event] = []
         if block["type"] == "thinking":  # clients of Anthropic's expect one, and send it back
             change = {"type": "signature_delta", "signature": ""}
             made.append({"type": "content_block_delta", "index": index, "delta": change})
         return [*made, {"type": "content_block_stop", "index": index}]
-
-
-def _input(arguments: str) -> dict[str, Any]:
-    """The arguments of a call as an object; as Anthropic's documentation has it where they are none."""
-    try:
-        found = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"INVALID_JSON": arguments}
 
 
 def _counts(counted: dict[str, Any]) -> dict[str, Any]:

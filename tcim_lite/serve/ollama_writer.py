@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from time import perf_counter_ns
 from typing import Any
 
@@ -10,6 +9,7 @@ from ..llm.engine import Event
 from .answers import utc_now
 from .chat import ChatReply
 from .errors import ApiError, ollama_body
+from .tool_calls import arguments_object
 from .usage import UsageCount
 
 
@@ -80,12 +80,7 @@ class OllamaWriter:
     def _ended_call(self) -> dict[str, Any]:
         if self._call is None:
             return {}
-        try:
-            found = json.loads(self._arguments or "{}")
-        except (ValueError, RecursionError):
-            found = None
-        arguments = found if isinstance(found, dict) else {"INVALID_JSON": self._arguments}
-        call, self._call = {**self._call, "arguments": arguments}, None
+        call, self._call = {**self._call, "arguments": arguments_object(self._arguments)}, None
         return {"tool_calls": [{"function": call}]}
 
     def _shown(self, parts: dict[str, Any]) -> dict[str, Any]:

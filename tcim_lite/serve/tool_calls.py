@@ -148,6 +148,15 @@ class ArgumentsText:
         return text, "", False
 
 
+def arguments_object(text: str) -> dict[str, Any]:
+    """The arguments of a call as an object; where they are none, as Anthropic's documentation has it."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"INVALID_JSON": text}
+
+
 def call_object(call: CallPart) -> dict[str, Any]:
     """A whole call as OpenAI's clients expect it."""
     function = {"name": call.name, "arguments": call.arguments}
