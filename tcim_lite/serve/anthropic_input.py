@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from .anthropic_protocol import AnthropicTool, AnthropicToolChoice, Block, CountRequest, MessagesRequest
-from .errors import ApiError
+from .errors import ApiError, renamed
 from .protocol import (
     ChatRequest,
     ContentPart,
@@ -98,15 +98,13 @@ def chat_of(request: CountRequest) -> Chat:
 
 @contextlib.contextmanager
 def named_as_sent(places: Sequence[str]) -> Iterator[None]:
-    """Errors about a field of the chat name the field that the client sent."""
-    try:
-        yield
-    except ApiError as error:
-        names = "|".join(_NAMES)
-        message = re.sub(rf"^(?:structured_outputs, )?({names})\b", lambda found: _NAMES[found[1]], error.message)
-        message = re.sub(r"^messages\[(\d+)\]", lambda found: places[int(found[1])], message)
-        param = _NAMES.get(error.param or "", error.param)
-        raise ApiError(error.status, message, param=param, code=error.code, headers=error.headers) from error
+    """As `renamed`, for /v1/messages; those about a message of the chat name its place in the body."""
+    with renamed(_NAMES, unsent="structured_outputs, "):
+        try:
+            yield
+        except ApiError as error:
+            error.message = re.sub(r"^messages\[(\d+)\]", lambda found: places[int(found[1])], error.message)
+            raise
 
 
 @dataclass

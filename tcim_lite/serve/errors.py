@@ -5,9 +5,13 @@ OpenAI's is `{"error": {message, type, param, code}}`; Anthropic's and Ollama's 
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+# How paths of the other two APIs begin.
+ANTHROPICS, OLLAMAS = "/v1/messages", "/api/"
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -75,9 +79,26 @@ def ollama_body(error: ApiError) -> dict[str, Any]:
 
 def body_for(path: str, error: ApiError) -> dict[str, Any]:
     """The error in the form of the API that a path is of."""
-    if path.startswith("/v1/messages"):
+    if path.startswith(ANTHROPICS):
         return anthropic_body(error)
-    return ollama_body(error) if path.startswith("/api/") else error.body()
+    return ollama_body(error) if path.startswith(OLLAMAS) else error.body()
+
+
+@contextlib.contextmanager
+def renamed(names: Mapping[str, str], unsent: str = "") -> Iterator[None]:
+    """Errors about a field of a chat name the field that the client sent.
+
+    Args:
+        names: Of fields of a chat, to what the client's API calls them.
+        unsent: What a message may begin with and this API has not; it is left out.
+    """
+    try:
+        yield
+    except ApiError as error:
+        pattern = rf"^(structured_outputs, )?({'|'.join(names)})\b"
+        message = re.sub(pattern, lambda found: (found[1] or "") + names[found[2]], error.message.removeprefix(unsent))
+        param = names.get(error.param or "", error.param)
+        raise ApiError(error.status, message, param=param, code=error.code, headers=error.headers) from error
 
 
 def invalid(error: ValueError | TypeError, param: str | None = None) -> ApiError:

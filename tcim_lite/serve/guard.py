@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import ApiError, body_for
+from .errors import ANTHROPICS, ApiError, body_for
 from .options import ServeOptions
 from .streams import JsonResponse
 from .within import within
@@ -40,7 +40,7 @@ class Guard:
         async def numbered(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["x-request-id"] = request_id
-                if scope["path"].startswith("/v1/messages"):
+                if scope["path"].startswith(ANTHROPICS):
                     MutableHeaders(scope=message)["request-id"] = request_id  # Anthropic's name
             await send(message)
 

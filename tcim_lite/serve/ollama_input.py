@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
-from .errors import ApiError
+from .errors import ApiError, renamed
 from .ollama_protocol import (
-    OllamaAnswer,
     OllamaChatRequest,
     OllamaGenerateRequest,
     OllamaMessage,
     OllamaOptions,
+    OllamaQuestion,
 )
 from .protocol import (
     ChatRequest,
@@ -38,14 +36,9 @@ _NAMES = {
 }
 
 
-@contextlib.contextmanager
-def named_as_ollama() -> Iterator[None]:
-    """Errors about a field of the chat name the field that the client sent."""
-    try:
-        yield
-    except ApiError as error:
-        message = re.sub(rf"^({'|'.join(_NAMES)})\b", lambda found: _NAMES[found[1]], error.message)
-        raise ApiError(error.status, message, param=error.param, code=error.code, headers=error.headers) from error
+def named_as_ollama() -> AbstractContextManager[None]:
+    """As `renamed`, for Ollama's routes."""
+    return renamed(_NAMES)
 
 
 def chat_of_ollama(request: OllamaChatRequest) -> ChatRequest:
@@ -82,7 +75,7 @@ def completion_of(request: OllamaGenerateRequest) -> CompletionRequest:
     return CompletionRequest(prompt=request.prompt, **_common(request))
 
 
-def _common(request: OllamaAnswer) -> dict[str, Any]:
+def _common(request: OllamaQuestion) -> dict[str, Any]:
     options = request.options or OllamaOptions()
     for name in ("tfs_z", "typical_p"):
         if getattr(options, name) not in (None, 1):
@@ -103,7 +96,7 @@ def _common(request: OllamaAnswer) -> dict[str, Any]:
     }
 
 
-def _thinking(request: OllamaAnswer) -> dict[str, Any]:
+def _thinking(request: OllamaQuestion) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if isinstance(request.think, str):
         made["reasoning_effort"] = request.think

@@ -87,7 +87,7 @@ class OllamaTool(msgspec.Struct, kw_only=True):
     type: Literal["function"] | None = None
 
 
-class OllamaAnswer(msgspec.Struct, kw_only=True):
+class OllamaQuestion(msgspec.Struct, kw_only=True):
     """Fields that both kinds of questions have."""
 
     model: str
@@ -98,14 +98,14 @@ class OllamaAnswer(msgspec.Struct, kw_only=True):
     keep_alive: Number | None = None
 
 
-class OllamaChatRequest(OllamaAnswer, kw_only=True):
+class OllamaChatRequest(OllamaQuestion, kw_only=True):
     """Body of /api/chat."""
 
     messages: list[OllamaMessage] = []
     tools: list[OllamaTool] | None = None
 
 
-class OllamaGenerateRequest(OllamaAnswer, kw_only=True):
+class OllamaGenerateRequest(OllamaQuestion, kw_only=True):
     """Body of /api/generate."""
 
     prompt: str = ""

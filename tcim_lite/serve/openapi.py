@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .. import __version__
+from .errors import ANTHROPICS, OLLAMAS
 from .other_fields import ignored_fields, neutral_fields
 from .protocol import FORMS
 
@@ -26,8 +27,8 @@ def _error(of: str, schema: dict[str, Any]) -> dict[str, Any]:
 _OPENAIS = _object(message=_TEXT, type=_TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
 # By the beginning of the path, as `errors.body_for` chooses.
 _ERRORS = {
-    "/v1/messages": _error("Anthropic", _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT))),
-    "/api/": _error("Ollama", _object(error=_TEXT)),
+    ANTHROPICS: _error("Anthropic", _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT))),
+    OLLAMAS: _error("Ollama", _object(error=_TEXT)),
     "/": _error("OpenAI", _object(error=_OPENAIS)),
 }
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
-from .errors import ApiError
+from .errors import ApiError, renamed
 from .protocol import (
     AllowedTools,
     ChatRequest,
@@ -59,16 +57,9 @@ def chat_request(request: ResponsesRequest) -> ChatRequest:
     )
 
 
-@contextlib.contextmanager
-def named_as_asked() -> Iterator[None]:
-    """Errors about a field of the chat name the field that the client sent."""
-    try:
-        yield
-    except ApiError as error:
-        pattern = rf"^(structured_outputs, )?({'|'.join(_NAMES)})\b"
-        message = re.sub(pattern, lambda found: (found[1] or "") + _NAMES[found[2]], error.message)
-        param = _NAMES.get(error.param or "", error.param)
-        raise ApiError(error.status, message, param=param, code=error.code, headers=error.headers) from error
+def named_as_asked() -> AbstractContextManager[None]:
+    """As `renamed`, for /v1/responses."""
+    return renamed(_NAMES)
 
 
 def _messages(request: ResponsesRequest) -> list[Message]:
