@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from starlette.responses import Response
 
 from ..llm.encoders import Encoder
 from .answer_routes import adapter_of
+from .answers import now
 from .completion import completion_prompts, prompt_count
 from .embeddings import MOST_TEXTS, text_prompts
 from .encoder_prompts import Cut, pair_prompt
@@ -62,7 +62,7 @@ async def classify(service: Service, http: Request) -> Response:
         {
             "id": f"classify-{uuid.uuid4().hex}",
             "object": "list",
-            "created": int(time.time()),
+            "created": now(),
             "model": service.options.model,
             "data": [
                 {

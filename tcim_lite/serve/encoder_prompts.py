@@ -7,9 +7,8 @@ from typing import Literal
 
 from ..llm.encoders import EncoderPrompt
 from .errors import ApiError
+from .protocol import Side
 from .vocabulary import CHARS_PER_TOKEN, Vocabulary
-
-Side = Literal["Left", "Right", "left", "right"] | None
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Cut:
     keeps_end: bool = False
 
     @classmethod
-    def of(cls, truncate: bool | None, side: Side) -> Cut:
+    def of(cls, truncate: bool | None, side: Side | None) -> Cut:
         """From the fields of a request."""
         return cls(bool(truncate), side in ("Left", "left"))
 

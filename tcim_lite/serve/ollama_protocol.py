@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Number = int | float | str
+KeepAlive = int | float | str  # seconds, or a duration such as "5m"; read and without effect
 
 
 class OllamaOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +95,7 @@ class OllamaQuestion(msgspec.Struct, kw_only=True):
     format: str | dict[str, Any] | None = None
     think: bool | str | None = None
     options: OllamaOptions | None = None
-    keep_alive: Number | None = None
+    keep_alive: KeepAlive | None = None
 
 
 class OllamaChatRequest(OllamaQuestion, kw_only=True):
@@ -122,7 +122,7 @@ class OllamaEmbedRequest(msgspec.Struct, kw_only=True):
     truncate: bool | None = None
     dimensions: int | None = None
     options: OllamaOptions | None = None
-    keep_alive: Number | None = None
+    keep_alive: KeepAlive | None = None
 
 
 class OllamaEmbeddingsRequest(msgspec.Struct, kw_only=True):
@@ -131,7 +131,7 @@ class OllamaEmbeddingsRequest(msgspec.Struct, kw_only=True):
     model: str
     prompt: str
     options: OllamaOptions | None = None
-    keep_alive: Number | None = None
+    keep_alive: KeepAlive | None = None
 
 
 class OllamaShowRequest(msgspec.Struct, kw_only=True):

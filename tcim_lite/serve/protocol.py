@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 Prompts = str | list[str | int | list[int]]  # a text, the tokens of one, or several
+Side = Literal["Left", "Right", "left", "right"]  # of a text, from which it is cut
 
 
 class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -93,7 +94,7 @@ class EmbedRequest(msgspec.Struct, kw_only=True):
     prompt_name: str | None = None
     dimensions: int | None = None
     truncate: bool | None = None
-    truncation_direction: Literal["Left", "Right", "left", "right"] | None = None
+    truncation_direction: Side | None = None
 
 
 class PredictRequest(msgspec.Struct, kw_only=True):
@@ -103,7 +104,7 @@ class PredictRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     raw_scores: bool | None = None
     truncate: bool | None = None
-    truncation_direction: Literal["Left", "Right", "left", "right"] | None = None
+    truncation_direction: Side | None = None
 
 
 class ClassifyRequest(msgspec.Struct, kw_only=True):
@@ -128,7 +129,7 @@ class RerankRequest(msgspec.Struct, kw_only=True):
     raw_scores: bool | None = None
     return_text: bool | None = None
     truncate: bool | None = None
-    truncation_direction: Literal["Left", "Right", "left", "right"] | None = None
+    truncation_direction: Side | None = None
     model: str | None = None
     top_n: int | None = None
     return_documents: bool | None = None

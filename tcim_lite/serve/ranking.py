@@ -5,7 +5,6 @@ Bodies and replies are those of vLLM, and those of Jina and of llama.cpp's serve
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Any
 
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .answer_routes import adapter_of
+from .answers import now
 from .encoder_prompts import Cut
 from .errors import ApiError
 from .guard import read_body
@@ -114,7 +114,7 @@ async def score(service: Service, http: Request) -> Response:
     adapter = adapter_of(service, request.model)
     ranks = await ranks_of(service, http, pairs, of_right, adapter=adapter, instruct=request.instruct)
     data = [{"object": "score", "index": index, "score": float(value)} for index, value in enumerate(ranks.score)]
-    return JsonResponse(_body(service, adapter, "score", ranks.tokens) | {"created": int(time.time()), "data": data})
+    return JsonResponse(_body(service, adapter, "score", ranks.tokens) | {"created": now(), "data": data})
 
 
 def _body(service: Service, adapter: str | None, kind: str, tokens: int) -> dict[str, Any]:
