@@ -42,14 +42,8 @@ from .ollama_protocol import (
 from .options import ServeOptions
 from .protocol import (
     ChatRequest,
-    ClassifyRequest,
     CompletionRequest,
     DetokenizeRequest,
-    EmbeddingRequest,
-    EmbedRequest,
-    PredictRequest,
-    RerankRequest,
-    ScoreRequest,
     TemplateRequest,
     TokenizeRequest,
     TranscriptionRequest,
@@ -57,6 +51,7 @@ from .protocol import (
 from .responses_protocol import ResponsesRequest
 from .service import Service
 from .streams import JsonResponse
+from .text_protocol import ClassifyRequest, EmbeddingRequest, EmbedRequest, PredictRequest, RerankRequest, ScoreRequest
 
 _log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from .embeddings import MOST_TEXTS, text_prompts
 from .encoder_prompts import Cut, pair_prompt
 from .errors import ApiError
 from .guard import read_body
-from .protocol import ClassifyRequest, PredictRequest
 from .rank_scores import scores_of, sigmoid
 from .reading import read
 from .service import Service
 from .streams import JsonResponse
+from .text_protocol import ClassifyRequest, PredictRequest
 
 _Inputs = str | list[str | list[str]]
 Texts = tuple[str, ...]  # one, or a pair

@@ -22,11 +22,11 @@ from .completion import completion_prompts, prompt_count
 from .encoder_prompts import Cut
 from .errors import ApiError
 from .guard import read_body
-from .protocol import EmbeddingRequest, EmbedRequest
 from .reading import read
 from .service import Service
 from .shortening import shortened
 from .streams import JsonResponse, watching
+from .text_protocol import EmbeddingRequest, EmbedRequest
 
 MOST_TEXTS = 2048  # as at OpenAI
 _AT_ONCE = 32  # texts of one request in the queue, so that others find room there

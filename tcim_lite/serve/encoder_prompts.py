@@ -7,7 +7,7 @@ from typing import Literal
 
 from ..llm.encoders import EncoderPrompt
 from .errors import ApiError
-from .protocol import Side
+from .text_protocol import Side
 from .vocabulary import CHARS_PER_TOKEN, Vocabulary
 
 

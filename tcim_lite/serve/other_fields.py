@@ -8,20 +8,9 @@ import msgspec
 
 from .anthropic_protocol import MESSAGES_FIELDS, CountRequest, MessagesRequest
 from .ollama_protocol import OllamaChatRequest, OllamaGenerateRequest
-from .protocol import (
-    ChatRequest,
-    ClassifyRequest,
-    CompletionRequest,
-    EmbeddingRequest,
-    EmbedRequest,
-    PredictRequest,
-    RerankRequest,
-    Sampling,
-    ScoreRequest,
-    TokenizeRequest,
-    TranscriptionRequest,
-)
+from .protocol import ChatRequest, CompletionRequest, Sampling, TokenizeRequest, TranscriptionRequest
 from .responses_protocol import ResponsesRequest
+from .text_protocol import ClassifyRequest, EmbeddingRequest, EmbedRequest, PredictRequest, RerankRequest, ScoreRequest
 
 # Fields of OpenAI's API that change nothing of an answer here, and of llama.cpp's for samplers that are off.
 IGNORED = {

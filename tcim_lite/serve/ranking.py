@@ -17,11 +17,11 @@ from .answers import now
 from .encoder_prompts import Cut
 from .errors import ApiError
 from .guard import read_body
-from .protocol import RerankRequest, ScoreRequest
 from .rank_scores import ranks_of
 from .reading import read
 from .service import Service
 from .streams import JsonResponse
+from .text_protocol import RerankRequest, ScoreRequest
 
 # Names of the two sides of a score.
 _SIDES = (("text_1", "text_2"), ("data_1", "data_2"), ("queries", "documents"), ("queries", "items"))
