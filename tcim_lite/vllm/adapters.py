@@ -104,7 +104,7 @@ class LoadedAdapters:
 
 
 def refuse_bad_adapters() -> None:
-    """Has vLLM refuse a request whose adapter cannot be had before it gets to the engine, which would end of it."""
+    """Has vLLM check the adapter of a request before the engine, which an error would end."""
     from vllm.exceptions import VLLMValidationError
     from vllm.v1.engine.input_processor import InputProcessor
 

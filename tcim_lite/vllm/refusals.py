@@ -1,4 +1,4 @@
-"""Options of vLLM that a package cannot honour: refused at the start, by name, with the way out."""
+"""Options of vLLM that a package cannot honour: refused at the start, by name, and the message says what to do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_runner(model: Any, parallel: Any, package: Package, shape: Shape) -> N
 
 
 def fit_images(model: Any, scheduler: Any, shape: Shape) -> None:
-    """Raises ValueError for what the towers of a package cannot do with images."""
+    """Has an image whose tokens see each other stay in one step; raises ValueError for what towers cannot do."""
     images = model.multimodal_config
     if images is None:
         return
@@ -65,7 +65,7 @@ def fit_images(model: Any, scheduler: Any, shape: Shape) -> None:
 
 
 def fit_adapters(lora: Any, package: Package, shape: Shape) -> None:
-    """Raises ValueError where adapters are asked for that the graphs cannot take."""
+    """Has requests checked for adapters that do not fit; raises ValueError where the graphs take none at all."""
     if lora is None:
         return
     if not shape.lora:

@@ -39,6 +39,9 @@ from .stages import Link, load_stage
 class TcimWorker(WorkerBase):
     """One process with a package, or with one stage of it; its devices are those that `parallel` says."""
 
+    _images: SeenImages | None = None  # None: the package has no tower
+    _adapters: LoadedAdapters | None = None  # None: without --enable-lora
+
     def init_device(self) -> None:
         """Torch's side; the package's devices are opened by `load_model`."""
         end_with_starters()
@@ -50,9 +53,6 @@ class TcimWorker(WorkerBase):
             parallel.world_size, self.rank, self.distributed_init_method, self.local_rank, "gloo"
         )
         ensure_model_parallel_initialized(1, parallel.pipeline_parallel_size)
-
-    _images: SeenImages | None = None  # of packages without a tower
-    _adapters: LoadedAdapters | None = None  # without --enable-lora
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """Loads the package; it has its weights, so `load_dummy_weights` changes nothing."""

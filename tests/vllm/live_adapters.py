@@ -11,7 +11,6 @@ from live_fixtures import CHECKPOINT, GREEDY, Alone, compile_demo, post, served
 from vllm import LLM, SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.lora.request import LoRARequest
-from vllm.v1.engine.input_processor import InputProcessor
 
 from tcim_lite.llm import Package
 from tcim_lite.llm.lora import fitted, read_inputs
@@ -175,7 +174,3 @@ def test_over_http_an_adapter_is_a_model(package, folder, prompts, answers):
             body = {"model": model, "prompt": prompts[0], "max_tokens": 16, "temperature": 0, "ignore_eos": True}
             choice = post(f"{base}/v1/completions", body | {"return_token_ids": True})["choices"][0]
             assert choice["token_ids"] == answers[name][0], model
-
-
-def test_the_check_of_requests_is_there_to_be_extended():
-    assert callable(InputProcessor._validate_lora)
