@@ -130,28 +130,30 @@ def fitted(
             raise ValueError(f"adapter {name!r} has {port}, but not {other}; compile the adapter again")
     made = {}
     for port, (shape, dtype) in ports.items():
-        whole: np.ndarray = np.zeros(shape, dtype)
-        if (given := values.get(port)) is not None:
-            axis = 2 if port.endswith("_down") else 1
-            if given.ndim != 3 or [n for i, n in enumerate(given.shape) if i != axis] != [
-                n for i, n in enumerate(shape) if i != axis
-            ]:
-                raise ValueError(
-                    f"adapter {name!r}: {port} has {list(given.shape)}, the graphs take {list(shape)}; it is for "
-                    "another model"
-                )
-            if (rank := given.shape[axis]) > shape[axis]:
-                raise ValueError(
-                    f"adapter {name!r}: {port} has rank {rank}, the graphs take {shape[axis]}; compile the package "
-                    "with an adapter of the largest rank (compile --lora)"
-                )
-            with np.errstate(over="ignore"):
-                cast = given.astype(dtype)
-            if not np.isfinite(cast).all():
-                raise ValueError(f"adapter {name!r}: {port} has numbers beyond {dtype}, the dtype of the graphs")
-            whole[(slice(None),) * axis + (slice(rank),)] = cast
-        made[port] = whole
+        given = values.get(port)
+        made[port] = np.zeros(shape, dtype) if given is None else _fitted_input(name, port, given, shape, dtype)
     return made
+
+
+def _fitted_input(name: str, port: str, given: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """One input of an adapter, behind whose rank zeros follow; raises as `fitted`."""
+    axis = 2 if port.endswith("_down") else 1  # of the rank
+    if given.ndim != 3 or np.delete(given.shape, axis).tolist() != np.delete(shape, axis).tolist():
+        raise ValueError(
+            f"adapter {name!r}: {port} has {list(given.shape)}, the graphs take {list(shape)}; it is for another model"
+        )
+    if (rank := given.shape[axis]) > shape[axis]:
+        raise ValueError(
+            f"adapter {name!r}: {port} has rank {rank}, the graphs take {shape[axis]}; compile the package with an "
+            "adapter of the largest rank (compile --lora)"
+        )
+    with np.errstate(over="ignore"):
+        cast = given.astype(dtype)
+    if not np.isfinite(cast).all():
+        raise ValueError(f"adapter {name!r}: {port} has numbers beyond {dtype}, the dtype of the graphs")
+    whole: np.ndarray = np.zeros(shape, dtype)
+    whole[(slice(None),) * axis + (slice(rank),)] = cast
+    return whole
 
 
 def read_inputs(name: str, folder: str | PathLike[str]) -> dict[str, np.ndarray]:

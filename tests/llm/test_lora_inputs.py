@@ -13,6 +13,7 @@ pytest.importorskip("safetensors.numpy", reason="writes adapters")
 
 from tcim_lite.llm.engine.slots import Slots
 from tcim_lite.llm.lora import fitted, read_inputs
+from tcim_lite.llm.ports import is_lora
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.compiler.adapter_inputs import adapter_inputs
 
@@ -37,7 +38,8 @@ def package(adapters, tmp_path_factory):
 
 def ports_of(slots):
     decode = slots.stages[0].decode
-    infos = {name: decode.get_input_info(name) for name in slots.adapters._known[None]}
+    names = [decode.get_input_name(index) for index in range(decode.get_num_inputs())]
+    infos = {name: decode.get_input_info(name) for name in names if is_lora(name)}
     return {name: (tuple(info.shape), str(np.dtype(info.dtype))) for name, info in infos.items()}
 
 
