@@ -112,10 +112,9 @@ def _pooling(folder: Path) -> tuple[tuple[str, ...], bool]:
     found = _object(path)
     named = found.get("pooling_mode")
     if named is None:
-        keys = {f"pooling_mode_{mode}": mode for mode in MODES}
-        keys |= {f"pooling_mode_{mode}_token": mode for mode in ("cls",)}
-        keys |= {f"pooling_mode_{mode}_tokens": mode for mode in ("max", "mean", "weightedmean")}
-        modes = [mode for mode in MODES if any(found.get(key) is True for key in keys if keys[key] == mode)]
+        # Flags as sentence-transformers names them: "cls_token", "mean_tokens", "lasttoken" and so on.
+        ends = ("", "_token", "_tokens")
+        modes = [mode for mode in MODES if any(found.get(f"pooling_mode_{mode}{end}") is True for end in ends)]
     else:
         modes = [named] if isinstance(named, str) else list(named) if isinstance(named, list) else [repr(named)]
     if not modes or not all(mode in MODES for mode in modes):
