@@ -122,7 +122,6 @@ def test_every_family_agrees_with_transformers(tmp_path, family, change):
 
 
 ODD = {"hidden_size": 180, "intermediate_size": 250, "num_attention_heads": 3, "num_key_value_heads": 1}
-KDA = {"layer_types": ["full_attention", "linear_attention"] * 2}
 STATES_LAST = {"layer_types": ["full_attention", "linear_attention"] * 2}
 ATTENTION_ALONE = {"layer_types": ["attention"] * 4, "position_embedding_type": "rope", "shared_intermediate_size": 320}
 BIASES = {"attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True, "mamba_conv_bias": False}
@@ -151,10 +150,10 @@ BIASES = {"attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True, "ma
         ("mamba", {"hidden_size": 90, "expand": 3, "time_step_rank": 7, "use_bias": True, "use_conv_bias": False}),
         ("falcon_mamba", {}),
         ("falcon_mamba", {"hidden_size": 90, "time_step_rank": 7, "mixer_rms_eps": 1e-3, "conv_kernel": 2}),
-        ("mamba2", {}),
         ("kimi_linear", {}),
-        ("kimi_linear", {**KDA, "q_lora_rank": 60, "linear_attn_config": {"head_dim": 24, "num_heads": 5}}),
+        ("kimi_linear", {**STATES_LAST, "q_lora_rank": 60, "linear_attn_config": {"head_dim": 24, "num_heads": 5}}),
         ("kimi_linear", {"mlp_layer_types": ["sparse", "dense"] * 2, "num_expert_group": 4, "topk_group": 2}),
+        ("mamba2", {}),
         ("mamba2", {"num_heads": 6, "head_dim": 64, "n_groups": 1, "use_bias": True, "use_conv_bias": False}),
     ],
 )
