@@ -28,15 +28,14 @@ class Tensors:
     Attributes:
         transform: `plain` is one tensor; `matrix` is one of numbers that no Linear multiplies; `row` is a vector that
             is a matrix of one row; `spread` is one along the third of four axes, which becomes a matrix of one column;
-            `table` is one of matrices with a row for each head, which turns in pairs of
-            neighbours; `of_heads` is one of a tensor for each, in whose name `{expert}` stands for its number; `stack`
-            puts tensors one under the other; `alternate` takes two, or the halves of one, in turns of 16 rows, each
-            padded with zeros to a multiple of 16; `by_heads` stacks tensors of which the first has several parts head
-            by head, such as a head's rows and then those of its gate; `in_pairs` stacks those of q, k and v, or takes
-            the one of all three, where heads of q and k turn in pairs of neighbours; `keys_of_heads` and
-            `values_of_heads` are a matrix for each head, of a tensor with rows for the keys of a head and then for its
-            values, those of keys transposed; `tied` is the embedding where the config ties the two, and otherwise the
-            tensor named.
+            `table` is one of matrices with a row for each head, which turns in pairs of neighbours; `of_heads` is one
+            of a tensor for each, in whose name `{expert}` stands for its number; `stack` puts tensors one under the
+            other; `alternate` takes two, or the halves of one, in turns of 16 rows, each padded with zeros to a
+            multiple of 16; `by_heads` stacks tensors of which the first has several parts head by head, such as a
+            head's rows and then those of its gate; `in_pairs` stacks those of q, k and v, or takes the one of all
+            three, where heads of q and k turn in pairs of neighbours; `keys_of_heads` and `values_of_heads` are a
+            matrix for each head, of a tensor with rows for the keys of a head and then for its values, those of keys
+            transposed; `tied` is the embedding where the config ties the two, and otherwise the tensor named.
         names: Of the tensors; `{layer}` stands for the layer's number, `{expert}` for the expert's.
         offset: Added to a vector.
         function: Of the numbers of a vector, before that.

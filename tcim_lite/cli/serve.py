@@ -20,10 +20,10 @@ from .opening import (
     take_model,
 )
 
-HELP = "serve a package over HTTP, as OpenAI's API"
+HELP = "serve a package over HTTP, as the APIs of OpenAI, Anthropic and Ollama"
 DESCRIPTION = (
-    "Serves a package: /v1/chat/completions, /v1/completions, /metrics, a page to chat at /, and more. Compile with "
-    "--batch B to answer B requests at a time. SIGTERM, SIGHUP and Ctrl-C let running answers end."
+    "Serves a package: /v1/chat/completions, /v1/messages, /api/chat, /metrics, a page to chat at /, and more. Compile "
+    "with --batch B to answer B requests at a time. SIGTERM, SIGHUP and Ctrl-C let running answers end."
 )
 
 
