@@ -2,14 +2,13 @@
 
 from .compile import QUANTS, OnnxCheck, OnnxOptions, OnnxResult, check_onnx, compile_onnx, is_onnx, onnx_bytes
 from .cut import Cut
-from .encoder_files import POOLINGS, for_lengths
+from .encoder_files import for_lengths
 from .errors import UnsupportedNodeError
 from .resizer import FORMATS, MATRICES, ImageInput
 
 __all__ = [
     "FORMATS",
     "MATRICES",
-    "POOLINGS",
     "QUANTS",
     "Cut",
     "ImageInput",

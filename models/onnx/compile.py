@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcim_lite.hmm import Value, model_bytes, write_model
+from tcim_lite.text_encoders import POOLINGS
 
 from ..common.errors import CompileError
 from ..common.package import checkpoint_of, staged_package
 from ..common.profiles import Profile, profile_for
 from .cut import Cut, cut_of
 from .deciding import Deciding, deciding_inputs
-from .encoder_files import POOLINGS, encoder_folder, write_encoder_files
+from .encoder_files import encoder_folder, write_encoder_files
 from .errors import UnsupportedNodeError
 from .fuse import fuse
 from .hmonnx import is_hmonnx

@@ -10,24 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tcim_lite.text_encoders import NEEDED_FILES, TOKENS
+
 from ..common.errors import CompileError
 from ..common.package import TOKENIZER_DIR
 
 if TYPE_CHECKING:
     from .compile import OnnxOptions
 
-TOKENS = "input_ids"  # what every exporter calls the ids of tokens
 _OF_A_TEXT = (TOKENS, "attention_mask", "token_type_ids")  # inputs of the shape [batch, length]
-_NEEDED = ("tokenizer.json", "config.json")
 _COPIED = (
-    *_NEEDED,
+    *NEEDED_FILES,
     "tokenizer_config.json",
     "special_tokens_map.json",
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
-POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
 
 def for_lengths(options: OnnxOptions, lengths: Sequence[int]) -> Iterator[OnnxOptions]:
@@ -66,7 +65,7 @@ def encoder_folder(options: OnnxOptions, inputs: Iterable[str]) -> Path | None:
     assert options.output is not None
     holds_another = any(options.output.glob("*_prefill*.hmm*"))
     if given is not None:
-        if missing := [name for name in _NEEDED if not (given / name).is_file()]:
+        if missing := [name for name in NEEDED_FILES if not (given / name).is_file()]:
             raise CompileError(f"--tokenizer {given}: there is no {missing[0]}; give the folder of the checkpoint")
         if holds_another:
             raise CompileError(
@@ -75,13 +74,13 @@ def encoder_folder(options: OnnxOptions, inputs: Iterable[str]) -> Path | None:
             )
         return given
     places = (options.model.parent, options.model.parent.parent)  # optimum writes checkpoint/onnx/model.onnx
-    found = [place for place in places if all((place / name).is_file() for name in _NEEDED)]
+    found = [place for place in places if all((place / name).is_file() for name in NEEDED_FILES)]
     if found and is_encoder and not holds_another:
         return found[0]
     if options.pooling is not None:
         raise CompileError(
-            f"--pooling {options.pooling}: there is no {' and '.join(_NEEDED)} beside {options.model.name}; name the "
-            "folder of the checkpoint with --tokenizer"
+            f"--pooling {options.pooling}: there is no {' and '.join(NEEDED_FILES)} beside {options.model.name}; name "
+            "the folder of the checkpoint with --tokenizer"
         )
     return None
 
@@ -95,7 +94,7 @@ def write_encoder_files(options: OnnxOptions, folder: Path, staging: Path, graph
     assert options.output is not None
     target, there = staging / TOKENIZER_DIR, options.output / TOKENIZER_DIR
     others = [path.name for path in options.output.glob("*.hmm") if path.name != graph]
-    for name in _NEEDED:
+    for name in NEEDED_FILES:
         own = there / name
         if others and own.is_file() and not filecmp.cmp(own, folder / name, shallow=False):
             raise CompileError(f"{own} is of another checkpoint, which {others[0]} needs; write to a folder of its own")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..models.common.profiles import ACTIVATIONS, QUANTS
 from ..models.compiler import CompileOptions
-from ..models.onnx.encoder_files import POOLINGS
+from ..text_encoders import POOLINGS
 
 # What the compiler takes where an option is not given; nothing to show where that depends on the model.
 _DEFAULTS = {field.name: field.default for field in fields(CompileOptions) if field.default not in (MISSING, None)}

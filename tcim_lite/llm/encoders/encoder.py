@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 import tcim_lite.runtime as tcim
 
+from ...text_encoders import TOKENS
 from .facts import names_of
-from .package import TOKENS, EncoderPackage
+from .package import EncoderPackage
 from .pooling import pooled
 from .prompt import EncoderPrompt
 

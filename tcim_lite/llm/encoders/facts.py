@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...text_encoders import POOLINGS
 from ..json_object import read_object
-from .pooling import MODES
 
 _MOST_BYTES = 16 << 20
 # Modules of sentence-transformers whose work is done here, or changes no direction of a vector.
@@ -114,11 +114,11 @@ def _pooling(folder: Path) -> tuple[tuple[str, ...], bool]:
     if named is None:
         # Flags as sentence-transformers names them: "cls_token", "mean_tokens", "lasttoken" and so on.
         ends = ("", "_token", "_tokens")
-        modes = [mode for mode in MODES if any(found.get(f"pooling_mode_{mode}{end}") is True for end in ends)]
+        modes = [mode for mode in POOLINGS if any(found.get(f"pooling_mode_{mode}{end}") is True for end in ends)]
     else:
         modes = [named] if isinstance(named, str) else list(named) if isinstance(named, list) else [repr(named)]
-    if not modes or not all(mode in MODES for mode in modes):
-        raise ValueError(f"{path}: the pooling is {modes or 'not named'}; known are {', '.join(MODES)}")
+    if not modes or not all(mode in POOLINGS for mode in modes):
+        raise ValueError(f"{path}: the pooling is {modes or 'not named'}; known are {', '.join(POOLINGS)}")
     return tuple(modes), found.get("include_prompt") is not False
 
 

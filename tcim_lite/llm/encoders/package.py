@@ -8,9 +8,8 @@ from pathlib import Path
 
 import tcim_lite.runtime as tcim
 
+from ...text_encoders import NEEDED_FILES, TOKENS
 from .facts import EncoderFacts
-
-TOKENS = "input_ids"  # the input that makes a network an encoder of texts
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class EncoderPackage:
                 "one with `tcim-lite compile MODEL.onnx -o OUT`"
             )
         package = cls(folder, name, tuple(found[name]))
-        for needed in ("tokenizer.json", "config.json"):
+        for needed in NEEDED_FILES:
             if not (package.tokenizer_folder / needed).is_file():
                 raise FileNotFoundError(
                     f"{package.tokenizer_folder / needed} is missing: compile the ONNX file where the checkpoint has "

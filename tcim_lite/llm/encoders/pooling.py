@@ -7,16 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# In the order in which vectors of several modes are joined.
-MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-
 
 def pooled(hidden: NDArray[np.floating], modes: Sequence[str]) -> NDArray[np.float32]:
     """The vector of a text.
 
     Args:
         hidden: [tokens, H], without padding.
-        modes: Of `MODES`, one or more.
+        modes: Of `tcim_lite.text_encoders.POOLINGS`, one or more.
 
     Returns:
         [H * modes].
