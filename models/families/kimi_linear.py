@@ -23,10 +23,6 @@ _ATTENTION, _EXPERTS = f"{_LAYER}.self_attn", f"{_LAYER}.block_sparse_moe"
 _KINDS = ("full_attention", "linear_attention")
 
 
-def _nothing(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {}
-
-
 def _kinds(config: ModelConfig) -> tuple[str, ...]:
     """Kinds of layers: as `layer_types` or `linear_attn_config` says, or every fourth has attention."""
     count, said = config.num_layers, config.flags["linear_attn_config"]
@@ -91,7 +87,7 @@ FAMILY = Family(
         Key("first_k_dense_replace", "count", absent=1),
         Key("mlp_layer_types", "names", absent=_dense_first, null=_dense_first),
         Key("layer_types", "names", absent=(), null=()),
-        Key("linear_attn_config", "object", absent=_nothing, null=_nothing),
+        Key("linear_attn_config", "object", absent={}, null={}),
         Key("linear_num_heads", absent=32),
         Key("linear_head_dim", absent=128),
         Key("linear_conv_kernel_dim", absent=4),
