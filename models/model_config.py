@@ -78,25 +78,40 @@ class ContextLimit:
 class ModelConfig:
     """Sizes and constants of a model.
 
-    `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
-    the whole context; `rotary_dim` elements of a head turn, the first ones, with `turns_back` the other way;
-    `layer_heads` are the query heads of each layer, where they are not `num_heads` in all; `axes` are what
-    `Family.axes` reads; `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding
-    table and the logits; `logit_cap` then makes c * tanh(x / c) of each; hidden states between blocks are
-    `residual_scale` times those of the checkpoint's arithmetic; each layer takes `layer_inputs` numbers of a token as
-    inputs of its own; layers hand on `streams` hidden states (`blocks/altup.py`); `heads` make logits of the same row,
-    all of them or the one that an input of the graph chooses, each with an embedding table of its own; `speaker_size`
-    is the length of rows for a model of speech, which two Linears make of what the head reads; `input_size` is the
-    length of a row of the graph's input and of these tables, where a Linear makes hidden states of it; `output_size` is
-    that of a row which a Linear makes, for the head, of what the final norm gives; `classes` are those of a head that
-    does not name the next token; graphs also return the hidden states behind `hidden_after` layers, or for 0 the row of
-    their input that the logits are of; rows of the input are made of rows of `source_size` numbers or handed over
-    (`blocks/mixed_input.py`); norms of hidden states are made of `condition_size` numbers that each run takes, or where
-    they are `centred` subtract the mean, and with `norm_bias` they have a bias, without `norm_weight` no weight; with
-    an `input_norm` what the first layer reads is normalised by one without a weight; without a `final_norm` the head
-    reads what the last layer gives; the head has a bias with `head_bias`; `positions` are the rows of a table of
-    learned positions, of which that of position 0 is `first_position`, or of a computed one with `sinusoids`; a context
-    beyond the `context_limit` is refused.
+    Attributes:
+        rope_scaling: Always holds `rope_type`.
+        windows: The sliding windows of the layers, None for a layer that sees the whole context.
+        rotary_dim: Elements of a head that turn, the first ones.
+        turns_back: They turn the other way.
+        layer_heads: The query heads of each layer, where they are not `num_heads` in all.
+        axes: What `Family.axes` reads.
+        flags: The family's own keys.
+        embedding_scale: Multiplies the embedding table.
+        logit_scale: Multiplies the logits.
+        heads: These make logits of the same row, all of them or the one that an input of the graph chooses, each with
+            an embedding table of its own.
+        input_size: Length of a row of the graph's input and of these tables, where a Linear makes hidden states of it.
+        output_size: Length of a row that a Linear makes, for the head, of what the final norm gives.
+        classes: Of a head that does not name the next token.
+        logit_cap: Makes c * tanh(x / c) of each logit, after `logit_scale`.
+        residual_scale: Hidden states between blocks are so many times those of the checkpoint's arithmetic.
+        layer_inputs: Numbers of a token that each layer takes as inputs of its own.
+        streams: Hidden states of a token that layers hand on (`blocks/altup.py`).
+        hidden_after: Graphs also return the hidden states behind so many layers, or for 0 the row of their input that
+            the logits are of.
+        speaker_size: Length of rows for a model of speech, which two Linears make of what the head reads.
+        source_size: Rows of the input are made of rows of so many numbers or handed over (`blocks/mixed_input.py`).
+        condition_size: Numbers that each run takes, of which the weights of norms of hidden states are made.
+        centred: Norms of hidden states subtract the mean.
+        norm_bias: Norms of hidden states have a bias.
+        norm_weight: Norms of hidden states have a weight.
+        input_norm: What the first layer reads is normalised, without a weight.
+        final_norm: The head reads what a norm makes of what the last layer gives.
+        head_bias: The head has a bias.
+        positions: Rows of a table of positions.
+        sinusoids: This table is computed, not learned.
+        first_position: The row of position 0 in it.
+        context_limit: A context beyond it is refused.
     """
 
     family: Family
