@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import re
 import shutil
 
@@ -11,68 +11,19 @@ import pytest
 import warm_python
 from llm_packages import DEMO_CHECKPOINT
 
-from tcim_lite.llm.encoders import Encoder, EncoderEngine, EncoderFacts, EncoderPackage, EncoderPrompt, pooled
-from tcim_lite.llm.engine import Driver, QueueFullError, RequestError, SamplingParams
+from tcim_lite.llm.encoders import Encoder, EncoderFacts, EncoderPackage, EncoderPrompt, pooled
 from tcim_lite.models.common.errors import CompileError
 
 onnx = pytest.importorskip("onnx", reason="compiles ONNX")
 
+from sums_encoder import CONFIG, IDS, compile_sums, sums_of_ids, write
+
 from tcim_lite.models.onnx import OnnxOptions, compile_onnx, for_lengths
-
-CONFIG = {"model_type": "bert", "vocab_size": 50, "pad_token_id": 3}
-IDS = ("input_ids", "attention_mask", "token_type_ids")
-
-
-def write(folder, **files) -> None:
-    """Files of JSON; "__" stands for "/"."""
-    for name, content in files.items():
-        path = folder / f"{name.replace('__', '/')}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-
-
-def sums_of_ids(inputs=IDS[:2], outputs=None, size=4):
-    """A network whose hidden states are each id times its mask, 1 to `size` times; no other row has a part in them."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    scale = numpy_helper.from_array(np.arange(1, size + 1, dtype=np.float32).reshape(1, 1, size), "scale")
-    axes = numpy_helper.from_array(np.array([2], np.int64), "axes")
-    nodes = [helper.make_node("Mul", list(IDS[:2]), ["masked"])]
-    if "token_type_ids" in inputs:
-        nodes += [helper.make_node("Add", ["masked", "token_type_ids"], ["sum"])]
-    nodes += [
-        helper.make_node("Cast", [nodes[-1].output[0]], ["float"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", ["float", "axes"], ["rows"]),
-        helper.make_node("Mul", ["rows", "scale"], ["hidden"]),
-        helper.make_node("ReduceMax", ["hidden"], ["flat"], axes=[1], keepdims=0),
-        helper.make_node("Identity", ["hidden"], ["last_hidden_state"]),
-        *(helper.make_node("Identity", ["flat"], [name]) for name in ("logits", "sentence_embedding", "other")),
-        helper.make_node("Identity", ["hidden"], ["wide_logits"]),
-    ]
-    given = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in inputs]
-    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs or ["last_hidden_state"]]
-    graph = helper.make_graph(nodes, "sums", given, made, [scale, axes])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 10
-    return model
 
 
 @pytest.fixture
 def package(tmp_path):
-    """Compiles a network beside its checkpoint."""
-
-    def make(lengths=(4, 8), batch=2, name=None, model=None, pooling=None, **files):
-        folder, out = tmp_path / "hf", tmp_path / "out"
-        write(folder, **{"tokenizer": {}, "config": CONFIG, **files})
-        onnx.save(sums_of_ids() if model is None else model, folder / "model.onnx")
-        options = OnnxOptions(
-            model=folder / "model.onnx", output=out, name=name, quant="float32", batch=batch, pooling=pooling
-        )
-        for each in for_lengths(options, lengths):
-            compile_onnx(each)
-        return out
-
-    return make
+    return functools.partial(compile_sums, tmp_path)
 
 
 def test_vectors_are_pooled_without_padding_and_do_not_depend_on_the_graph(package):
@@ -237,71 +188,6 @@ def test_the_compiler_copies_what_it_finds_and_nothing_that_belongs_to_another(p
     for lengths, message in (((0,), "expected numbers above 0"), ((4, 4), "each once")):
         with pytest.raises(CompileError, match=message):
             list(for_lengths(OnnxOptions(output=tmp_path / "o5", model=model), lengths))
-
-
-@pytest.fixture
-def engine(package):
-    return EncoderEngine(Encoder(EncoderPackage.open(package(pooling="cls"))), 99, max_waiting=3)
-
-
-def test_an_engine_runs_texts_of_one_length_together_in_order(engine):
-    prompts = [[1], [2] * 7, [3] * 2, [4]]
-    for number, prompt in enumerate(prompts):
-        engine.enqueue(engine.prepare(prompt, None, str(number)))
-    ran = []
-    while engine.has_work:
-        engine.advance()
-        ran.append([event.request_id for event in engine.take_events()])
-    assert ran == [["0", "2"], ["1"], ["3"]]
-    assert (engine.stats.prefill_chunks, engine.stats.finished["length"], engine.stats.prompt_tokens) == (3, 4, 11)
-
-
-def test_what_an_engine_cannot_do_is_refused(engine):
-    for prompt, params, message in (
-        ([], None, "empty"),
-        ([1] * 9, None, "9 tokens, the context holds 8; .*--lengths"),
-        ([50], None, "outside the vocabulary of 50"),
-        ([1], SamplingParams(max_tokens=5), "writes no text"),
-    ):
-        with pytest.raises(RequestError, match=message):
-            engine.prepare(prompt, params, "a")
-    for number in range(5):  # two in a batch, three that wait
-        engine.enqueue(engine.prepare([1], None, str(number)))
-    with pytest.raises(QueueFullError):
-        engine.enqueue(engine.prepare([1], None, "6"))
-    assert engine.abort("3")
-    assert not engine.abort("3")
-    assert [(event.request_id, event.finish_reason) for event in engine.take_events()] == [("3", "abort")]
-
-
-def test_a_run_that_fails_ends_its_requests_and_no_others(engine, monkeypatch):
-    run = engine.slots.encoder.run
-
-    def fail(prompts):
-        raise RuntimeError("lost")
-
-    monkeypatch.setattr(engine.slots.encoder, "run", fail)
-    for number in range(3):
-        engine.enqueue(engine.prepare([7], None, str(number)))
-    engine.advance()
-    monkeypatch.setattr(engine.slots.encoder, "run", run)
-    engine.advance()
-    events = engine.take_events()
-    assert [(event.request_id, event.error) for event in events] == [("0", "lost"), ("1", "lost"), ("2", None)]
-    np.testing.assert_allclose(events[2].hidden, [7, 14, 21, 28])
-
-
-def test_a_driver_runs_it(engine):
-    import queue
-
-    driver, found = Driver(engine), queue.Queue()
-    try:
-        for number in (5, 6, 7):
-            driver.submit([number], SamplingParams(max_tokens=0), found.put)
-        values = sorted(found.get(timeout=20).hidden[0] for _ in range(3))
-        assert values == [5, 6, 7]
-    finally:
-        assert driver.close(timeout=20)
 
 
 @pytest.mark.parametrize(
