@@ -9,9 +9,12 @@ from tcim_lite import hmm
 from tcim_lite.hmm.layout import ITEM_BYTES
 from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import POST_NORM_HIDDEN
+from tcim_lite.llm.images.pooled import tokens_see_each_other
 from tcim_lite.llm.json_object import read_object
 from tcim_lite.llm.package import HIDDEN_STATES
 from tcim_lite.llm.ports import is_cache, is_lora, is_state
+
+_MOST_BYTES = 16 << 20  # of config.json
 
 
 @dataclass(frozen=True)
@@ -88,15 +91,10 @@ class Shape:
             carries=any(is_state(graph.values[number].name) for number in graph.inputs),
             guesses=any(prompt.values[number].name == POST_NORM_HIDDEN for number in prompt.outputs),
             sees=any(path.name.startswith(f"{package.name}_visual") for path in package.folder.glob("*.hmm")),
-            sees_itself=_sees_itself(package),
+            sees_itself=tokens_see_each_other(read_object(package.tokenizer_folder / "config.json", _MOST_BYTES)),
             lora={
                 value.name: (tuple(value.shape), value.dtype)
                 for value in (graph.values[number] for number in graph.inputs)
                 if is_lora(value.name)
             },
         )
-
-
-def _sees_itself(package: Package) -> bool:
-    text = read_object(package.tokenizer_folder / "config.json", 16 << 20).get("text_config")
-    return isinstance(text, dict) and text.get("use_bidirectional_attention") == "vision"

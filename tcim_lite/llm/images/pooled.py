@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,12 @@ from .reader import Checkpoint
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+def tokens_see_each_other(config: Mapping[str, Any]) -> bool:
+    """Whether those of an image do, by the config of a checkpoint."""
+    text = config.get("text_config")
+    return isinstance(text, dict) and text.get("use_bidirectional_attention") == "vision"
 
 
 class PooledReader:
@@ -60,7 +67,7 @@ class PooledReader:
         self._begin, self._end = (checkpoint.token(f"{key}_token_id")[1] for key in ("boi", "eoi"))
         text = checkpoint.config.get("text_config") or {}
         self.stand_in = int(text.get("pad_token_id") or 0)
-        self.sees_itself = text.get("use_bidirectional_attention") == "vision"
+        self.sees_itself = tokens_see_each_other(checkpoint.config)
 
     @property
     def most_tokens(self) -> int:
