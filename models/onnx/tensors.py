@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,22 +58,29 @@ def read_attributes(model: onnx.ModelProto, path: Path | None) -> None:
     Raises:
         CheckpointError: It is not there, or has more elements than the compiler makes.
     """
-    from onnx import AttributeProto, numpy_helper
+    from onnx import numpy_helper
+
+    left = MAX_FOLDED
+    for nodes in (model.graph.node, *(body.node for body in model.functions)):
+        for node, tensor in _external_in(nodes):
+            if (left := left - math.prod(tensor.dims)) < 0:
+                raise CheckpointError(f"external data of attributes has more than {MAX_FOLDED} elements")
+            made = shown(next(iter(node.output), ""))
+            array = array_of(tensor, path, f"tensor '{shown(tensor.name)}' of the node that makes '{made}'")
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+
+
+def _external_in(nodes: list[onnx.NodeProto]) -> Iterator[tuple[onnx.NodeProto, onnx.TensorProto]]:
+    """Yields tensors of attributes, and of graphs in them, whose data is in other files, with their nodes."""
+    from onnx import AttributeProto
     from onnx.external_data_helper import uses_external_data
 
     kinds = (AttributeProto.TENSOR, AttributeProto.TENSORS, AttributeProto.GRAPH, AttributeProto.GRAPHS)
-    left = MAX_FOLDED
-    for nodes in (model.graph.node, *(body.node for body in model.functions)):
-        for node in with_inner(nodes):
-            for attribute in (each for each in node.attribute if each.type in kinds):
-                inside = [tensor for graph in (attribute.g, *attribute.graphs) for tensor in graph.initializer]
-                for tensor in (attribute.t, *attribute.tensors, *inside):
-                    if uses_external_data(tensor):
-                        made = shown(next(iter(node.output), ""))
-                        if (left := left - math.prod(tensor.dims)) < 0:
-                            raise CheckpointError(f"external data of attributes has more than {MAX_FOLDED} elements")
-                        array = array_of(tensor, path, f"tensor '{shown(tensor.name)}' of the node that makes '{made}'")
-                        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+    for node in with_inner(nodes):
+        for attribute in (each for each in node.attribute if each.type in kinds):
+            inside = [tensor for graph in (attribute.g, *attribute.graphs) for tensor in graph.initializer]
+            tensors = (attribute.t, *attribute.tensors, *inside)
+            yield from ((node, tensor) for tensor in tensors if uses_external_data(tensor))
 
 
 def make_dense(model: onnx.ModelProto, path: Path | None) -> None:
