@@ -62,12 +62,17 @@ def prompt_text(
     arguments: dict[str, Any] = {**(variables or {}), "add_generation_prompt": begins_reply}
     arguments["messages"] = [plain(message, i, marks) for i, message in enumerate(messages)]
     said = _marked(arguments["messages"][-1]) if goes_on else ""
-    if tools:
-        arguments["tools"] = [_without_none(msgspec.to_builtins(tool)) for tool in tools]
     try:
+        if tools:
+            arguments["tools"] = [_without_none(msgspec.to_builtins(tool)) for tool in tools]
         text = template.render(arguments)
     except TemplateError as error:
         raise ApiError(400, str(error), param="messages", code="chat_template") from None
+    except RecursionError:
+        name = "tools" if tools else "messages"
+        raise ApiError(
+            400, f"{name}: objects inside objects, too many levels for the chat template; send fewer", param=name
+        ) from None
     return _up_to_mark(text, said) if goes_on else text
 
 

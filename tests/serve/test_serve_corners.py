@@ -207,3 +207,14 @@ def test_too_many_prompts_are_counted_before_any_is_read(server):
     answer = server.post("/v1/completions", json={"prompt": ["a " * 20_000] * 129})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n"), answer.text
     assert "n=1 for 129 prompts: expected 1 to 128" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("levels", [100, 600, 900, 100_000])
+def test_a_tool_nested_deeply_is_an_answer_or_a_400(server, levels):
+    schema = '{"a":' * levels + "1" + "}" * levels
+    tool = f'{{"type": "function", "function": {{"name": "f", "parameters": {schema}}}}}'
+    body = f'{{"messages": [{{"role": "user", "content": "hi"}}], "max_tokens": 1, "tools": [{tool}]}}'
+    done = server.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+    assert done.status_code == (200 if levels == 100 else 400), done.text
+    if levels in (600, 900):
+        assert "too many levels" in done.json()["error"]["message"]
