@@ -13,6 +13,7 @@ from .anthropic_input import chat_of, named_as_sent
 from .anthropic_protocol import CountRequest, MessagesRequest
 from .anthropic_writer import MessageWriter
 from .chat import ChatReply, params_for
+from .errors import ApiError
 from .guard import read_body
 from .reading import read
 from .sampling import chat_params, with_allowed_tools
@@ -26,6 +27,8 @@ async def messages(service: Service, http: Request) -> Response:
     asked = read(MessagesRequest, await read_body(http, service.options.max_body_bytes))
     adapter = adapter_of(service, asked.model)
     service.check_writes()
+    if asked.max_tokens < 1:  # -1, which is no limit elsewhere, is none of Anthropic's
+        raise ApiError(400, f"max_tokens={asked.max_tokens}: expected at least 1", param="max_tokens")
     chat = chat_of(asked)
     with named_as_sent(chat.places):
         request = with_allowed_tools(chat.request)

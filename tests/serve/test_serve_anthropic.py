@@ -189,6 +189,7 @@ TOOL = {"name": "f", "input_schema": {}}
     [
         ({"max_tokens": None}, "max_tokens"),
         ({"max_tokens": -5}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens=-1: expected at least 1"),
         ({"messages": []}, "messages: expected at least one"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "expected user, assistant, system"),
         ({"messages": [{"role": "user"}]}, "content"),
