@@ -109,6 +109,8 @@ def test_facts_are_those_of_the_files(tmp_path):
         ({"config": {"pad_token_id": True}}, "pad_token_id is True"),
         ({"config": {"vocab_size": "many"}}, "vocab_size is 'many'"),
         ({"config": {"vocab_size": 1e400}}, "vocab_size is inf"),
+        ({"config": {"vocab_size": 1e30}}, r"vocab_size is 1e\+30; expected a whole number, 0 to 2147483647"),
+        ({"config": {"pad_token_id": 2**63}}, "pad_token_id is 9223372036854775808"),
         ({"config": {"id2label": ["a"]}}, "id2label is"),
         ({"config": {"id2label": {"1": "a"}}}, "id2label is"),
         (

@@ -7,6 +7,7 @@ hidden states, `sentence_bert_config.json` how long a text may be, `config_sente
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _MOST_BYTES = 16 << 20
 # Modules of sentence-transformers whose work is done here, or changes no direction of a vector.
 _MODULES = {"Transformer", "Pooling", "Normalize"}
 _ACTIVATIONS = ("identity", "sigmoid", "tanh")
+_MOST_TOKEN = (1 << 31) - 1  # graphs take int32
 _UNLIMITED = 1 << 30  # `model_max_length` of tokenizers that know no limit is 1e30
 
 
@@ -66,8 +68,8 @@ class EncoderFacts:
         labels = _labels(folder, config)
         named = _object(folder / "tokenizer_config.json").get("model_input_names")
         return cls(
-            pad_token=_number(folder / "config.json", config, "pad_token_id") or 0,
-            vocab_size=_number(folder / "config.json", config, "vocab_size"),
+            pad_token=_number(folder / "config.json", config, "pad_token_id", most=_MOST_TOKEN) or 0,
+            vocab_size=_number(folder / "config.json", config, "vocab_size", most=_MOST_TOKEN),
             max_tokens=_max_tokens(folder),
             pooling=pooling,
             modules=_modules(folder),
@@ -84,17 +86,18 @@ def _object(path: Path) -> dict[str, Any]:
     return read_object(path, _MOST_BYTES)
 
 
-def _number(path: Path, found: Mapping[str, Any], key: str) -> int | None:
+def _number(path: Path, found: Mapping[str, Any], key: str, most: float = math.inf) -> int | None:
     value = found.get(key)
     if value is None:
         return None
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))
-        or not value >= 0
+        or not 0 <= value <= most
         or not float(value).is_integer()
     ):
-        raise ValueError(f"{path}: {key} is {value!r:.40}; expected a whole number, 0 or more")
+        limit = "or more" if most == math.inf else f"to {most}"
+        raise ValueError(f"{path}: {key} is {value!r:.40}; expected a whole number, 0 {limit}")
     return int(value)
 
 
