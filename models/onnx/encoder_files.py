@@ -45,6 +45,8 @@ def for_lengths(options: OnnxOptions, lengths: Sequence[int]) -> Iterator[OnnxOp
     inputs = [info.name for info in load(options.model).graph.input]
     if TOKENS not in inputs:
         raise CompileError(f"--lengths is for encoders of texts; {options.model.name} has no input {TOKENS}")
+    if given := [name for name in _OF_A_TEXT if name in options.shapes]:
+        raise CompileError(f"--shape {given[0]}: its shape follows from --lengths and --batch; leave one of them out")
     batch = 1 if options.batch is None else options.batch
     stem = options.model.stem if options.name is None else options.name
     for length in lengths:

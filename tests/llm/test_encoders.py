@@ -190,6 +190,8 @@ def test_the_compiler_copies_what_it_finds_and_nothing_that_belongs_to_another(p
     for lengths, message in (((0,), "expected numbers above 0"), ((4, 4), "each once")):
         with pytest.raises(CompileError, match=message):
             list(for_lengths(OnnxOptions(output=tmp_path / "o5", model=model), lengths))
+    with pytest.raises(CompileError, match="--shape input_ids: its shape follows from --lengths"):
+        list(for_lengths(OnnxOptions(output=tmp_path / "o5", model=model, shapes={"input_ids": (1, 8)}), (4,)))
 
 
 @pytest.mark.parametrize(
