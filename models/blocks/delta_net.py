@@ -14,7 +14,7 @@ from .shards import Shard
 from .short_conv import convolved
 from .weights import Weight
 
-UNIT_EPSILON = 1e-6  # of the square of a key's length
+_UNIT_EPSILON = 1e-6  # of the square of a key's length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,18 +112,12 @@ class DeltaNet:
 
     def _mix(self, part: GraphPart, number: int, layer: int, projected: Ref, gates: Ref, end: str) -> Ref:
         """Convolution and delta rule of a slot, [1, T, heads, V]; `end` is that of the names of values."""
-        builder, here, wide = part.builder, f"layers.{layer}.delta", self.key_heads * self.keys
-        (_, tokens, _), slot = projected.shape, part.slots[number]
+        builder, here, slot = part.builder, f"layers.{layer}.delta", part.slots[number]
         assert slot.linear_mask is not None
         rows = builder.slice(f"{here}.qkv{end}", projected, 0, self.channels)
         qkv, new_columns = convolved(part, number, layer, here, rows, roles.DELTA_TAPS, None, silu=True)
-        # q and k of length 1: the mean of squares is their sum over K.
-        both = heads_of(builder, f"{here}.qk", qkv, 0, 2 * self.key_heads, self.keys, end)
-        unit = builder.rms_norm(f"{here}.qk_unit{end}", both, roles.UNIT_KEYS, UNIT_EPSILON / self.keys)
-        unit = builder.reshape(f"{here}.qk_flat_unit{end}", unit, (1, tokens, 2 * wide))
-        q = heads_of(builder, f"{here}.q", unit, 0, self.key_heads, self.keys, end)
-        k = heads_of(builder, f"{here}.k", unit, wide, self.key_heads, self.keys, end)
-        v = heads_of(builder, f"{here}.v", qkv, 2 * wide, self.heads, self.values, end)
+        q, k = unit_heads(builder, here, qkv, self.key_heads, self.keys, end)
+        v = heads_of(builder, f"{here}.v", qkv, 2 * self.key_heads * self.keys, self.heads, self.values, end)
         beta = builder.slice(f"{here}.beta{end}", gates, 0, self.heads)
         decay = builder.slice(f"{here}.decay{end}", gates, self.heads, 2 * self.heads)
         mixed, new_state = builder.delta_rule(
@@ -143,3 +137,13 @@ def heads_of(builder: GraphBuilder, name: str, x: Ref, first: int, count: int, s
     """Columns of [B, T, n], as heads [B, T, count, size]."""
     flat = builder.slice(f"{name}_flat{end}", x, first, first + count * size)
     return builder.reshape(f"{name}{end}", flat, (*x.shape[:2], count, size))
+
+
+def unit_heads(builder: GraphBuilder, here: str, x: Ref, heads: int, size: int, end: str) -> tuple[Ref, Ref]:
+    """Heads of q and k, each [B, T, heads, size] and of length 1: the first two parts of the columns of [B, T, n]."""
+    # The mean of squares is their sum over `size`.
+    both = heads_of(builder, f"{here}.qk", x, 0, 2 * heads, size, end)
+    unit = builder.rms_norm(f"{here}.qk_unit{end}", both, roles.UNIT_KEYS, _UNIT_EPSILON / size)
+    unit = builder.reshape(f"{here}.qk_flat_unit{end}", unit, (*x.shape[:2], 2 * heads * size))
+    q = heads_of(builder, f"{here}.q", unit, 0, heads, size, end)
+    return q, heads_of(builder, f"{here}.k", unit, heads * size, heads, size, end)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..graphs.values import Ref
 from ..model_config import ModelConfig
 from ..weights import roles
-from .delta_net import UNIT_EPSILON, heads_of
+from .delta_net import heads_of, unit_heads
 from .part import GraphPart
 from .shards import Shard
 from .short_conv import convolved
@@ -98,7 +98,7 @@ class KeyDeltaNet:
     def _mix(self, part: GraphPart, number: int, layer: int, rows: tuple[Ref, Ref, Ref]) -> Ref:
         """Convolution and delta rule of a slot, [1, T, heads, K], of its q, k and v, its decays and its shares."""
         builder, slot, end = part.builder, part.slots[number], f"_batch_{number}" if number else ""
-        here, wide = f"layers.{layer}.delta", self.wide
+        here = f"layers.{layer}.delta"
         qkv, decay, beta = rows
         if len(part.slots) > 1:
             qkv = builder.part(f"{here}.qkv_slot{end}", qkv, 0, number, number + 1)
@@ -106,13 +106,8 @@ class KeyDeltaNet:
             beta = builder.part(f"{here}.beta_slot{end}", beta, 0, number, number + 1)
         tokens = qkv.shape[1]
         seen, new_columns = convolved(part, number, layer, here, qkv, roles.KDA_TAPS, None, silu=True)
-        # q and k of length 1: the mean of squares is their sum over K.
-        both = heads_of(builder, f"{here}.qk", seen, 0, 2 * self.heads, self.keys, end)
-        unit = builder.rms_norm(f"{here}.qk_unit{end}", both, roles.UNIT_KEYS, UNIT_EPSILON / self.keys)
-        unit = builder.reshape(f"{here}.qk_flat_unit{end}", unit, (1, tokens, 2 * wide))
-        q = heads_of(builder, f"{here}.q", unit, 0, self.heads, self.keys, end)
-        k = heads_of(builder, f"{here}.k", unit, wide, self.heads, self.keys, end)
-        v = heads_of(builder, f"{here}.v", seen, 2 * wide, self.heads, self.keys, end)
+        q, k = unit_heads(builder, here, seen, self.heads, self.keys, end)
+        v = heads_of(builder, f"{here}.v", seen, 2 * self.wide, self.heads, self.keys, end)
         # A token of padding decays nothing, and nothing of it is taken.
         assert slot.linear_mask is not None
         mask = builder.reshape(f"{here}.mask{end}", slot.linear_mask, (1, tokens, 1))
