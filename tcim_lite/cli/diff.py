@@ -75,9 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if graphs not in (0, 2) or (graphs == 0) != (not args.input):
         raise ArgumentError("give two packages and --prompt or --tokens, or two .hmm files or networks and --input")
     if graphs:
-        if Path(args.right).is_dir() or args.other.is_dir():
-            args.name = None  # said which file
-        refuse_call_options(args)
+        refuse_call_options(args, [Path(args.right), args.other])
     if args.recording is not None and args.right.startswith("hf:"):
         raise ArgumentError("transformers takes --prompt or --tokens, not --recording")
     calls: Calls | Path | list[str] = args.input

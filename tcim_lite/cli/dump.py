@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 HELP = "write the tensors of a run as .npy files"
@@ -50,14 +51,23 @@ def one_graph(path: Path, args: argparse.Namespace) -> Path:
     """The `.hmm` of a folder that holds a network, or `path`; with --input, which is for one graph."""
     from ..bench.network import network_file
 
-    return network_file(path, args.name) or path if args.input and path.is_dir() else path
+    if not args.input or not path.is_dir():
+        return path
+    return network_file(path, args.name) or path
 
 
-def refuse_call_options(args: argparse.Namespace) -> None:
-    """Raises ArgumentError for an option that says how a package is called: one graph runs once, on its inputs."""
+def refuse_call_options(args: argparse.Namespace, paths: Sequence[Path]) -> None:
+    """Raises ArgumentError for an option that says how a package is called: one graph runs once, on its inputs.
+
+    Args:
+        args: Of the command.
+        paths: Where its graphs are; of a folder, --name says which one.
+    """
     from ..errors import ArgumentError
 
-    options = ("prompt", "tokens", "recording", "answer", "only_step", "name")
+    options = ["prompt", "tokens", "recording", "answer", "only_step"]
+    if not any(path.is_dir() for path in paths):
+        options.append("name")
     given = [name for name in options if getattr(args, name, None) not in (None, "")]
     if args.steps != _STEPS:
         given.append("steps")
@@ -100,8 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
     taps = [pattern for pattern in args.taps.split(",") if pattern]
     source = {"package": str(args.package.resolve()), "version": __version__, "environment": environment()}
-    if (path := one_graph(args.package, args)) != args.package:
-        args.name = None  # said which file
+    path = one_graph(args.package, args)
     if args.recording is not None:
         with DumpWriter(args.output, source) as writer:
             dump_recording(args.recording, args.package, writer, taps, args.only_step)
@@ -121,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     elif not args.package.exists():
         raise ArgumentError(f"{args.package}: there is no such file or folder; give the folder of a package, or a .hmm")
     else:
-        refuse_call_options(args)
+        refuse_call_options(args, [args.package])
         with DumpWriter(args.output, source) as writer:
             dump_graph(path, _inputs(args.input), writer, taps)
     count = sum(len(step.tensors) for step in writer.steps)
