@@ -57,7 +57,6 @@ PYTHON_MUST_NOT_IMPORT = {
         "tcim_lite.runtime",
         "torch",
     ),
-    # The rest of the project, because nothing but this folder may need vLLM.
     "tcim_lite/vllm": ("tcim_lite._core", "tcim_lite.cli", "tcim_lite.serve", "transformers"),
     "tcim_lite/bench": ("tcim_lite.models", "tcim_lite.cli", "torch", "transformers"),
     "examples": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.hmm", "tcim_lite.cli"),

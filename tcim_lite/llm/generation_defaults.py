@@ -10,8 +10,6 @@ from typing import Any
 from .json_object import read_object
 from .sampling import Sampler
 
-_MOST_BYTES = 1 << 20
-
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationDefaults:
@@ -57,7 +55,7 @@ class GenerationDefaults:
             ValueError: A file is not what it should be; the message is one line that names it.
         """
         path = Path(folder) / "generation_config.json"
-        found, config = (read_object(file, _MOST_BYTES) for file in (path, path.with_name("config.json")))
+        found, config = (read_object(file) for file in (path, path.with_name("config.json")))
         values = {name: check(found[name]) for name, check in _CHECKS.items() if found.get(name) is not None}
         bad = next((name for name, value in values.items() if value is None), None)
         if bad is not None:

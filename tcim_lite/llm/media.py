@@ -14,7 +14,6 @@ from .json_object import read_object
 from .mixed_prompt import Features, MixedPrompt
 
 _KEPT_BYTES = 256 << 20  # of features of files that came before
-_MOST_BYTES = 16 << 20  # of a config
 
 
 class MediaError(ValueError):
@@ -217,10 +216,10 @@ class Configs:
 
     def __init__(self, folder: Path, tokenizer: Any):
         self._ids = tokenizer
-        self.config: Mapping[str, Any] = read_object(folder / "config.json", _MOST_BYTES)
+        self.config: Mapping[str, Any] = read_object(folder / "config.json")
         if isinstance(inner := self.config.get("thinker_config"), dict):  # Qwen3-Omni, Qwen3-ASR
             self.config = {**self.config, **inner, "model_type": self.config.get("model_type")}
-        self.tokenizer: Mapping[str, Any] = read_object(folder / "tokenizer_config.json", _MOST_BYTES)
+        self.tokenizer: Mapping[str, Any] = read_object(folder / "tokenizer_config.json")
 
     @property
     def vocabulary(self) -> Mapping[str, int]:

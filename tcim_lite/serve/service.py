@@ -23,7 +23,6 @@ from .options import ServeOptions
 from .vocabulary import Vocabulary
 
 _T = TypeVar("_T")
-_MOST_BYTES = 16 << 20  # of config.json
 
 
 class Service:
@@ -58,7 +57,7 @@ class Service:
         folder: Path,
     ):
         self.encoder, self.folder = encoder, folder
-        config = read_object(folder / "tokenizer" / "config.json", _MOST_BYTES)
+        config = read_object(folder / "tokenizer" / "config.json")
         self.family = str(config.get("model_type", "unknown"))
         self.images, self.sounds = images, sounds
         self.engines, self.vocabulary, self.template = engines, vocabulary, template

@@ -14,8 +14,6 @@ from tcim_lite.llm.json_object import read_object
 from tcim_lite.llm.package import HIDDEN_STATES
 from tcim_lite.llm.ports import is_cache, is_lora, is_state
 
-_MOST_BYTES = 16 << 20  # of config.json
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -91,7 +89,7 @@ class Shape:
             carries=any(is_state(graph.values[number].name) for number in graph.inputs),
             guesses=any(prompt.values[number].name == POST_NORM_HIDDEN for number in prompt.outputs),
             sees=any(path.name.startswith(f"{package.name}_visual") for path in package.folder.glob("*.hmm")),
-            sees_itself=tokens_see_each_other(read_object(package.tokenizer_folder / "config.json", _MOST_BYTES)),
+            sees_itself=tokens_see_each_other(read_object(package.tokenizer_folder / "config.json")),
             lora={
                 value.name: (tuple(value.shape), value.dtype)
                 for value in (graph.values[number] for number in graph.inputs)

@@ -121,7 +121,7 @@ def test_facts_are_those_of_the_files(tmp_path):
         ({"1_Pooling__config": {"pooling_mode": 5}}, "the pooling is"),
         ({"1_Pooling__config": {}}, "the pooling is not named"),
         ({"modules": {"type": "x"}}, "expected a JSON list"),
-        ({"modules": "["}, "expected a JSON list"),
+        ({"modules": "["}, "is not JSON"),
         ({"config_sentence_transformers": {"prompts": {"query": 5}}}, "prompts are no texts"),
         ({"config_sentence_transformers": {"prompts": ["a"]}}, "prompts are no texts"),
     ],

@@ -6,7 +6,6 @@ hidden states, `sentence_bert_config.json` how long a text may be, `config_sente
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -15,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...text_encoders import POOLINGS
-from ..json_object import read_object
+from ..json_object import read_json, read_object
 
-_MOST_BYTES = 16 << 20
 # Modules of sentence-transformers whose work is done here, or changes no direction of a vector.
 _MODULES = {"Transformer", "Pooling", "Normalize"}
 _ACTIVATIONS = ("identity", "sigmoid", "tanh")
@@ -62,11 +60,11 @@ class EncoderFacts:
         Raises:
             ValueError: A file is damaged or says what is not known here; the message names it.
         """
-        config = _object(folder / "config.json")
+        config = read_object(folder / "config.json")
         pooling, pools_prompt = _pooling(folder)
-        told = _object(folder / "config_sentence_transformers.json")
+        told = read_object(folder / "config_sentence_transformers.json")
         labels = _labels(folder, config)
-        named = _object(folder / "tokenizer_config.json").get("model_input_names")
+        named = read_object(folder / "tokenizer_config.json").get("model_input_names")
         return cls(
             pad_token=_number(folder / "config.json", config, "pad_token_id", most=_MOST_TOKEN) or 0,
             vocab_size=_number(folder / "config.json", config, "vocab_size", most=_MOST_TOKEN),
@@ -80,10 +78,6 @@ class EncoderFacts:
             prompts=_prompts(folder, told),
             pools_prompt=pools_prompt,
         )
-
-
-def _object(path: Path) -> dict[str, Any]:
-    return read_object(path, _MOST_BYTES)
 
 
 def _number(path: Path, found: Mapping[str, Any], key: str, most: float = math.inf) -> int | None:
@@ -103,7 +97,7 @@ def _number(path: Path, found: Mapping[str, Any], key: str, most: float = math.i
 
 def _max_tokens(folder: Path) -> int | None:
     limits = (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
-    found = [_number(folder / name, _object(folder / name), key) for name, key in limits]
+    found = [_number(folder / name, read_object(folder / name), key) for name, key in limits]
     return min((limit for limit in found if limit is not None and 0 < limit < _UNLIMITED), default=None)
 
 
@@ -112,7 +106,7 @@ def _pooling(folder: Path) -> tuple[tuple[str, ...], bool]:
     path = next(iter(sorted(folder.glob("*_Pooling/config.json"))), None)
     if path is None:
         return (), True
-    found = _object(path)
+    found = read_object(path)
     named = found.get("pooling_mode")
     if named is None:
         # Flags as sentence-transformers names them: "cls_token", "mean_tokens", "lasttoken" and so on.
@@ -129,12 +123,10 @@ def _modules(folder: Path) -> tuple[str, ...]:
     path = folder / "modules.json"
     if not path.exists():
         return ()
-    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path}: expected a regular file of at most {_MOST_BYTES} bytes; copy the package again")
+    found = read_json(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
         names = [str(module["type"]).rpartition(".")[2] for module in found]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (TypeError, KeyError):
         raise ValueError(f"{path}: expected a JSON list of objects with a type; copy the package again") from None
     return tuple(name for name in names if name not in _MODULES)
 

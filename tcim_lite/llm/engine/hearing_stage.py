@@ -21,7 +21,6 @@ from ..ports import Lane
 from .stage import DecodeStep, Stage
 
 _IDS, _POSITIONS, _VALID, _CURRENT, _MASK, _SOUND_MASK, _CACHES = range(7)  # inputs; behind are caches, then the sound
-_MOST_BYTES = 16 << 20  # of a config
 
 
 class HearingStage(Stage):
@@ -137,4 +136,4 @@ class HearingStage(Stage):
 
 
 def _config(package: Package) -> Mapping[str, Any]:
-    return read_object(package.tokenizer_folder / "config.json", _MOST_BYTES)
+    return read_object(package.tokenizer_folder / "config.json")

@@ -15,8 +15,6 @@ from .picture import ImageError
 if TYPE_CHECKING:
     from PIL import Image
 
-_MOST_BYTES = 16 << 20
-
 
 class Reader(media.Reader, Protocol):
     """The images of one kind of towers.
@@ -45,9 +43,9 @@ class Checkpoint(media.Configs):
 
     def __init__(self, folder: Path, tokenizer: Any):
         super().__init__(folder, tokenizer)
-        found = read_object(folder / "preprocessor_config.json", _MOST_BYTES)
+        found = read_object(folder / "preprocessor_config.json")
         if not found:
-            found = read_object(folder / "processor_config.json", _MOST_BYTES).get("image_processor") or {}
+            found = read_object(folder / "processor_config.json").get("image_processor") or {}
         self.processor: Mapping[str, Any] = found if isinstance(found, dict) else {}
 
     def colours(self, keys: Sequence[str] = ("image_mean", "image_std")) -> tuple[list[float], list[float]]:

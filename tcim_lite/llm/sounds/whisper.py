@@ -21,7 +21,6 @@ from .wav import SoundError
 from .windows import FRAMES_OF_A_ROW, LongSound, Segment, cut, without_last_time
 
 Task = Literal["transcribe", "translate"]
-_MOST_BYTES = 16 << 20  # of a config
 _ENGLISH_VOCABULARY = 51864  # of OpenAI's .en checkpoints; those of several languages have more
 
 
@@ -140,7 +139,7 @@ class WhisperReader:
         self.mark = "<|startoftranscript|>"
         self.placeholder = self.stand_in = configs.id_of(self.mark)
         self._id_of, self._untimed = configs.id_of, configs.id_of("<|notimestamps|>")
-        told = read_object(folder / "generation_config.json", _MOST_BYTES)
+        told = read_object(folder / "generation_config.json")
         many = told.get("is_multilingual", configs.config.get("vocab_size") != _ENGLISH_VOCABULARY)
         # A tokenizer may have other short names, such as <|pad|>; earlier files list no languages.
         listed = told.get("lang_to_id")
