@@ -130,8 +130,9 @@ def _context_of(file: Container) -> int:
         for value in graph.values:
             if value.kind == "state":
                 return int(value.shape[2])
-    with contextlib.suppress(KeyError, TypeError, ValueError):  # a model of states alone
-        return int(json.loads(file.custom_msg)["context_length"])
+    if any(rows_of(file, graph_costs(file)[0])):  # a model of states alone
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            return int(json.loads(file.custom_msg)["context_length"])
     raise ArgumentError(
         f"{file.label}: the graph has no KV caches of a language model; give one graph by its path, "
         "such as PACKAGE/whisper_encode.hmm"
