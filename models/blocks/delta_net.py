@@ -77,14 +77,8 @@ class DeltaNet:
         normed = part.norm(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
         projected = part.linear(f"{here}.in", normed, roles.DELTA_IN, layer)
         gates = part.linear(f"{here}.gates", normed, roles.DELTA_GATES, layer)
-        if batch == 1:
-            mixed = mine._mix(part, 0, layer, projected, gates, "")
-        else:
-            mixed = builder.concat(
-                f"{here}.slots",
-                [mine._mix_slot(part, slot, layer, projected, gates) for slot in range(batch)],
-                0,
-            )
+        slots = [mine._mix(part, slot, layer, projected, gates) for slot in range(batch)]
+        mixed = part.rows_of_all(f"{here}.slots", slots)
         mixed = part.norm(f"{here}.mix_norm", mixed, roles.DELTA_NORM, layer)
         z = heads_of(builder, f"{here}.z", projected, mine.channels, mine.heads, self.values)
         gated = builder.gate_mul(f"{here}.gated", mixed, z, "silu")
@@ -100,19 +94,12 @@ class DeltaNet:
         out = part.whole_hidden(f"{here}.out", lambda name: part.linear(name, mixed, roles.DELTA_OUT, layer))
         return builder.add(residual, x, out)
 
-    def _mix_slot(self, part: GraphPart, number: int, layer: int, projected: Ref, gates: Ref) -> Ref:
-        """One slot of several, which has states of its own; under a mask of 0 they stay what they are."""
-        builder = part.builder
-        here, end = f"layers.{layer}.delta", f"_batch_{number}" if number else ""
-        own = [
-            builder.part(f"{here}.{name}_slot{end}", rows, 0, number, number + 1)
-            for name, rows in (("in", projected), ("gates", gates))
-        ]
-        return self._mix(part, number, layer, own[0], own[1], end)
-
-    def _mix(self, part: GraphPart, number: int, layer: int, projected: Ref, gates: Ref, end: str) -> Ref:
-        """Convolution and delta rule of a slot, [1, T, heads, V]; `end` is that of the names of values."""
+    def _mix(self, part: GraphPart, number: int, layer: int, projected: Ref, gates: Ref) -> Ref:
+        """Convolution and delta rule of a slot, [1, T, heads, V]; under a mask of 0 its states stay what they are."""
         builder, here, slot = part.builder, f"layers.{layer}.delta", part.slots[number]
+        end = f"_batch_{number}" if number else ""
+        projected = part.rows_of_slot(f"{here}.in_slot{end}", projected, number)
+        gates = part.rows_of_slot(f"{here}.gates_slot{end}", gates, number)
         assert slot.linear_mask is not None
         rows = builder.slice(f"{here}.qkv{end}", projected, 0, self.channels)
         qkv, new_columns = convolved(part, number, layer, here, rows, roles.DELTA_TAPS, None, silu=True)

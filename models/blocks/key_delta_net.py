@@ -75,7 +75,7 @@ class KeyDeltaNet:
             builder.function("Sigmoid", f"{here}.beta", part.linear(f"{here}.raw_beta", normed, roles.KDA_BETA, layer)),
         )
         slots = [self._mix(part, slot, layer, rows) for slot in range(batch)]
-        mixed = slots[0] if batch == 1 else builder.concat(f"{here}.slots", slots, 0)
+        mixed = part.rows_of_all(f"{here}.slots", slots)
         mixed = part.norm(f"{here}.mix_norm", mixed, roles.DELTA_NORM, layer)
         down = part.linear(f"{here}.gate_down", normed, roles.KDA_GATE_DOWN, layer)
         gates = part.linear(f"{here}.gate_up", down, roles.KDA_GATE_UP, layer)
@@ -99,11 +99,10 @@ class KeyDeltaNet:
         """Convolution and delta rule of a slot, [1, T, heads, K], of its q, k and v, its decays and its shares."""
         builder, slot, end = part.builder, part.slots[number], f"_batch_{number}" if number else ""
         here = f"layers.{layer}.delta"
-        qkv, decay, beta = rows
-        if len(part.slots) > 1:
-            qkv = builder.part(f"{here}.qkv_slot{end}", qkv, 0, number, number + 1)
-            decay = builder.part(f"{here}.decay_slot{end}", decay, 0, number, number + 1)
-            beta = builder.part(f"{here}.beta_slot{end}", beta, 0, number, number + 1)
+        names = ("qkv", "decay", "beta")
+        qkv, decay, beta = (
+            part.rows_of_slot(f"{here}.{name}_slot{end}", x, number) for name, x in zip(names, rows, strict=True)
+        )
         tokens = qkv.shape[1]
         seen, new_columns = convolved(part, number, layer, here, qkv, roles.KDA_TAPS, None, silu=True)
         q, k = unit_heads(builder, here, seen, self.heads, self.keys, end)

@@ -91,10 +91,10 @@ class Mamba:
         builder, here, inner = part.builder, f"layers.{layer}.ssm", self.inner
         normed = part.norm_of_hidden(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
         projected = part.linear(f"{here}.in", normed, roles.SSM_IN, layer, roles.SSM_IN_BIAS if self.bias else None)
-        seen = self._joined(part, f"{here}.seen", [self._seen(part, n, layer, projected) for n in range(x.shape[0])])
+        seen = part.rows_of_all(f"{here}.seen", [self._seen(part, n, layer, projected) for n in range(x.shape[0])])
         steps, keys, queries = self._selected(part, here, seen, layer)
         slots = [self._mix(part, n, layer, (seen, steps, keys, queries)) for n in range(x.shape[0])]
-        mixed = builder.reshape(f"{here}.flat", self._joined(part, f"{here}.slots", slots), seen.shape)
+        mixed = builder.reshape(f"{here}.flat", part.rows_of_all(f"{here}.slots", slots), seen.shape)
         skipped = builder.times(f"{here}.skip", seen, part.weight(roles.SSM_SKIPS, layer))
         both = builder.add(f"{here}.both", mixed, skipped)
         gates = builder.slice(f"{here}.gates", projected, inner, 2 * inner)
@@ -105,19 +105,12 @@ class Mamba:
         out = part.linear(f"{here}.out", mixed, roles.SSM_OUT, layer, roles.SSM_OUT_BIAS if self.bias else None)
         return builder.add(residual, x, out)
 
-    @staticmethod
-    def _joined(part: GraphPart, name: str, slots: list[Ref]) -> Ref:
-        return slots[0] if len(slots) == 1 else part.builder.concat(name, slots, 0)
-
-    @staticmethod
-    def _own(part: GraphPart, number: int, name: str, x: Ref) -> Ref:
-        """What is of a slot."""
-        return x if len(part.slots) == 1 else part.builder.part(f"{name}_slot_{number}", x, 0, number, number + 1)
-
     def _seen(self, part: GraphPart, number: int, layer: int, projected: Ref) -> Ref:
         """The values of a slot behind the convolution, [1, T, inner]."""
         here, end = f"layers.{layer}.ssm", f"_batch_{number}" if number else ""
-        values = part.builder.slice(f"{here}.rows{end}", self._own(part, number, here, projected), 0, self.inner)
+        values = part.builder.slice(
+            f"{here}.rows{end}", part.rows_of_slot(f"{here}_slot_{number}", projected, number), 0, self.inner
+        )
         bias = roles.SSM_TAPS_BIAS if self.conv_bias else None
         seen, new_columns = convolved(part, number, layer, here, values, roles.SSM_TAPS, bias, silu=True)
         part.slots[number].carried_on[layer] = (new_columns,)
@@ -145,7 +138,7 @@ class Mamba:
         here = f"layers.{layer}.ssm"
         names = ("values", "step", "keys", "queries")
         seen, steps, keys, queries = (
-            self._own(part, number, f"{here}.{name}", x) for name, x in zip(names, rows, strict=True)
+            part.rows_of_slot(f"{here}.{name}_slot_{number}", x, number) for name, x in zip(names, rows, strict=True)
         )
         assert slot.linear_mask is not None
         tokens, inner = seen.shape[1:]

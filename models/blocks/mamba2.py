@@ -113,7 +113,7 @@ class Mamba2:
         in_bias, out_bias = (roles.SSM_IN_BIAS if self.in_bias else None, roles.SSM_OUT_BIAS if self.out_bias else None)
         projected = part.linear(f"{here}.in", normed, roles.SSM_IN, layer, in_bias)
         slots = [mine._mix(part, slot, layer, projected) for slot in range(len(part.slots))]
-        rows = slots[0] if len(slots) == 1 else builder.concat(f"{here}.slots", slots, 0)
+        rows = part.rows_of_all(f"{here}.slots", slots)
         begin = part.shard.even(self.heads).start * self.values
         mixed = part.whole(
             f"{here}.mix", begin, self.inner, lambda name: mine._gated(part, name, rows, projected, layer)
@@ -129,8 +129,7 @@ class Mamba2:
         """Convolution and recurrence of a slot, [1, T, heads, V]."""
         builder, slot, here = part.builder, part.slots[number], f"layers.{layer}.ssm"
         end, wide = f"_batch_{number}" if number else "", self.groups * self.keys
-        if len(part.slots) > 1:
-            projected = builder.part(f"{here}.in_slot{end}", projected, 0, number, number + 1)
+        projected = part.rows_of_slot(f"{here}.in_slot{end}", projected, number)
         behind = self.inner + self.channels
         rows = builder.slice(f"{here}.rows{end}", projected, self.inner, behind)
         bias = roles.SSM_TAPS_BIAS if self.conv_bias else None

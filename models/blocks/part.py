@@ -111,6 +111,14 @@ class GraphPart:
         ]
         return pieces[0] if len(pieces) == 1 else self.builder.concat(f"{name}.lora_up", pieces, 2)
 
+    def rows_of_slot(self, name: str, x: Ref, number: int) -> Ref:
+        """Rows of one slot, [1, ...], of those of all slots."""
+        return x if len(self.slots) == 1 else self.builder.part(name, x, 0, number, number + 1)
+
+    def rows_of_all(self, name: str, slots: Sequence[Ref]) -> Ref:
+        """Rows of all slots, in order, of those of each."""
+        return slots[0] if len(slots) == 1 else self.builder.concat(name, slots, 0)
+
     def whole(self, name: str, begin: int, width: int, make: Callable[[str], Ref]) -> Ref:
         """Returns all `width` columns of what `make` computes this device's columns of, from `begin` on."""
         if self.shard.ndevice == 1:

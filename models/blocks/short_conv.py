@@ -69,7 +69,7 @@ class ShortConv:
         )
         gated = builder.mul(f"{here}.gated", first, values)
         seen = [self._convolved(part, slot, layer, gated) for slot in range(len(part.slots))]
-        convolved = seen[0] if len(seen) == 1 else builder.concat(f"{here}.slots", seen, 0)
+        convolved = part.rows_of_all(f"{here}.slots", seen)
         mixed = part.whole(
             f"{here}.mix",
             part.shard.even(self.channels).start,
@@ -88,8 +88,7 @@ class ShortConv:
     def _convolved(self, part: GraphPart, number: int, layer: int, gated: Ref) -> Ref:
         """The convolution of a slot, [1, T, channels]."""
         here, end = f"layers.{layer}.conv", f"_batch_{number}" if number else ""
-        if len(part.slots) > 1:
-            gated = part.builder.part(f"{here}.gated_slot{end}", gated, 0, number, number + 1)
+        gated = part.rows_of_slot(f"{here}.gated_slot{end}", gated, number)
         bias = roles.CONV_BIAS if self.bias else None
         seen, new = convolved(part, number, layer, here, gated, roles.CONV_TAPS, bias, silu=False)
         part.slots[number].carried_on[layer] = (new,)
