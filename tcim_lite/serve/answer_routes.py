@@ -36,15 +36,11 @@ async def chat_completions(service: Service, http: Request) -> Response:
     adapter = adapter_of(service, request.model)
     service.check_writes()
     n = choices(request, 1, service.options.max_choices)
-    params = replace(chat_params(request, service.defaults), adapter=adapter)
-    text, prompt = await chat_prompt_of(service, request, params)
-    params = params_for(text, params, service.vocabulary)
 
-    def writer(usage: UsageCount) -> Writer:
-        reply = ChatReply(request, text, n, service.vocabulary)
+    def writer(reply: ChatReply, _: SamplingParams, usage: UsageCount) -> Writer:
         return ChoicesWriter(reply, usage, adapter or service.options.model, request.stream_options)
 
-    return await answer(service, http, request, [prompt], params, n, writer)
+    return await answer_chat(service, http, request, adapter, writer, n=n)
 
 
 async def responses(service: Service, http: Request) -> Response:
@@ -54,16 +50,12 @@ async def responses(service: Service, http: Request) -> Response:
     service.check_writes()
     with named_as_asked():
         request = with_allowed_tools(chat_request(asked))
-        params = replace(chat_params(request, service.defaults), adapter=adapter)
         left = (asked.max_output_tokens or 1) if asked.truncation == "auto" else None
-        text, prompt = await chat_prompt_of(service, request, params, left)
-        params = params_for(text, params, service.vocabulary)
 
-        def writer(usage: UsageCount) -> Writer:
-            reply = ChatReply(request, text, 1, service.vocabulary)
+        def writer(reply: ChatReply, params: SamplingParams, usage: UsageCount) -> Writer:
             return ResponseWriter(asked, reply, params, usage, adapter or service.options.model)
 
-        return await answer(service, http, request, [prompt], params, 1, writer)
+        return await answer_chat(service, http, request, adapter, writer, left=left)
 
 
 async def completions(service: Service, http: Request) -> Response:
@@ -102,14 +94,6 @@ def adapter_of(service: Service, name: str | None) -> str | None:
     )
 
 
-async def chat_prompt_of(
-    service: Service, request: ChatRequest, params: SamplingParams, answer: int | None = None
-) -> tuple[str, Sequence[int]]:
-    """The prompt of a chat, and its tokens, with features of images and sounds; arguments as those of `chat_tokens`."""
-    text, tokens, shown, media = await chat_tokens(service, request, params, answer)
-    return text, await service.in_tower_thread(lambda: media.place(tokens, shown)) if shown else tokens
-
-
 async def chat_tokens(
     service: Service, request: ChatRequest, params: SamplingParams, answer: int | None = None
 ) -> tuple[str, list[int], list[tuple[str, Seen]], ChatMedia]:
@@ -132,6 +116,36 @@ async def chat_tokens(
         return prompt_within(request.messages, prompt_of, most - answer)
 
     return *await service.in_thread(prepare), media
+
+
+async def chat_prompt_of(
+    service: Service, request: ChatRequest, params: SamplingParams, answer: int | None = None
+) -> tuple[str, Sequence[int]]:
+    """The prompt of a chat, and its tokens, with features of images and sounds; arguments as those of `chat_tokens`."""
+    text, tokens, shown, media = await chat_tokens(service, request, params, answer)
+    return text, await service.in_tower_thread(lambda: media.place(tokens, shown)) if shown else tokens
+
+
+async def answer_chat(
+    service: Service,
+    http: Request,
+    request: ChatRequest,
+    adapter: str | None,
+    make_writer: Callable[[ChatReply, SamplingParams, UsageCount], Writer],
+    *,
+    n: int = 1,
+    left: int | None = None,
+    stream: type[EventStream] = EventStream,
+) -> Response:
+    """As `answer`, of a chat; with `left`, turns are left out as `chat_tokens` does for an answer of that length."""
+    params = replace(chat_params(request, service.defaults), adapter=adapter)
+    text, prompt = await chat_prompt_of(service, request, params, left)
+    params = params_for(text, params, service.vocabulary)
+
+    def writer(usage: UsageCount) -> Writer:
+        return make_writer(ChatReply(request, text, n, service.vocabulary), params, usage)
+
+    return await answer(service, http, request, [prompt], params, n, writer, stream)
 
 
 async def answer(

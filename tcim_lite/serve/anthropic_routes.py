@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..llm.engine import SamplingParams
 from ..llm.generation_defaults import GenerationDefaults
-from .answer_routes import adapter_of, answer, chat_prompt_of, chat_tokens
+from .answer_routes import adapter_of, answer_chat, chat_tokens
 from .anthropic_input import chat_of, named_as_sent
 from .anthropic_protocol import CountRequest, MessagesRequest
 from .anthropic_writer import MessageWriter
-from .chat import ChatReply, params_for
+from .chat import ChatReply
 from .errors import ApiError
 from .guard import read_body
 from .reading import read
@@ -32,15 +31,11 @@ async def messages(service: Service, http: Request) -> Response:
     chat = chat_of(asked)
     with named_as_sent(chat.places):
         request = with_allowed_tools(chat.request)
-        params = replace(chat_params(request, service.defaults), adapter=adapter)
-        text, prompt = await chat_prompt_of(service, request, params)
-        params = params_for(text, params, service.vocabulary)
 
-        def writer(usage: UsageCount) -> Writer:
-            reply = ChatReply(request, text, 1, service.vocabulary)
+        def writer(reply: ChatReply, _: SamplingParams, usage: UsageCount) -> Writer:
             return MessageWriter(reply, asked.max_tokens, usage, adapter or service.options.model)
 
-        return await answer(service, http, request, [prompt], params, 1, writer)
+        return await answer_chat(service, http, request, adapter, writer)
 
 
 async def count_tokens(service: Service, http: Request) -> Response:

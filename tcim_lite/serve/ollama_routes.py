@@ -13,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .. import __version__
-from .answer_routes import adapter_of, answer, chat_prompt_of
+from ..llm.engine import SamplingParams
+from .answer_routes import adapter_of, answer, answer_chat
 from .answers import utc_now
-from .chat import ChatReply, params_for
+from .chat import ChatReply
 from .completion import completion_prompts
 from .embeddings import MOST_TEXTS, text_prompts, unit, vector_size, vectors_of
 from .encoder_prompts import Cut
@@ -32,7 +33,7 @@ from .ollama_protocol import (
 from .ollama_writer import OllamaWriter
 from .protocol import ChatRequest
 from .reading import read
-from .sampling import chat_params, completion_params
+from .sampling import completion_params
 from .service import Service
 from .streams import JsonResponse, LineStream, Writer
 from .usage import UsageCount
@@ -77,14 +78,10 @@ async def generate(service: Service, http: Request) -> Response:
 async def _chat(
     service: Service, http: Request, request: ChatRequest, model: str, adapter: str | None, begun: int, *, is_chat: bool
 ) -> Response:
-    params = replace(chat_params(request, service.defaults), adapter=adapter)
-    text, prompt = await chat_prompt_of(service, request, params)
-    params = params_for(text, params, service.vocabulary)
+    def writer(reply: ChatReply, _: SamplingParams, usage: UsageCount) -> Writer:
+        return OllamaWriter(reply, is_chat, usage, model, begun)
 
-    def writer(usage: UsageCount) -> Writer:
-        return OllamaWriter(ChatReply(request, text, 1, service.vocabulary), is_chat, usage, model, begun)
-
-    return await answer(service, http, request, [prompt], params, 1, writer, LineStream)
+    return await answer_chat(service, http, request, adapter, writer, stream=LineStream)
 
 
 def _model(service: Service, name: str) -> str | None:
