@@ -136,20 +136,18 @@ async def _vectors(
 
 async def tags(service: Service, http: Request) -> Response:
     """GET /api/tags: the model and its adapters."""
-    return JsonResponse({"models": _entries(service)})
+    return JsonResponse({"models": await service.in_thread(lambda: _entries(service))})
 
 
 async def running(service: Service, http: Request) -> Response:
     """GET /api/ps: the same, because all are loaded."""
-    context = service.engines.slots.context_length
-    return JsonResponse(
-        {
-            "models": [
-                {**entry, "size_vram": 0, "expires_at": "9999-12-31T23:59:59Z", "context_length": context}
-                for entry in _entries(service)
-            ]
-        }
-    )
+    loaded = {
+        "size_vram": 0,
+        "expires_at": "9999-12-31T23:59:59Z",
+        "context_length": service.engines.slots.context_length,
+    }
+    entries = await service.in_thread(lambda: _entries(service))
+    return JsonResponse({"models": [entry | loaded for entry in entries]})
 
 
 async def show(service: Service, http: Request) -> Response:
@@ -198,6 +196,7 @@ def _capabilities(service: Service) -> list[str]:
 
 
 def _entries(service: Service) -> list[dict[str, Any]]:
+    """Looks at every file of the package."""
     files = [path for path in service.folder.rglob("*") if path.is_file()]
     size = sum({path.stat().st_ino: path.stat().st_size for path in files}.values())
     names = (service.options.model, *service.engines.slots.adapters.names)
