@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..llm.encoders import Encoder
+from ..llm.encoders.activations import sigmoid
 from .answer_routes import adapter_of
 from .answers import now
 from .completion import completion_prompts, prompt_count
@@ -18,7 +19,7 @@ from .embeddings import MOST_TEXTS, text_prompts
 from .encoder_prompts import Cut, pair_prompt
 from .errors import ApiError
 from .guard import read_body
-from .rank_scores import scores_of, sigmoid
+from .rank_scores import scores_of
 from .reading import read
 from .service import Service
 from .streams import JsonResponse

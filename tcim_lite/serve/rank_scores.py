@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from starlette.requests import Request
 
+from ..llm.encoders.activations import ACTIVATIONS, sigmoid
 from ..llm.engine import SamplingParams
 from .embeddings import MOST_TEXTS, first_events, unit, vectors_of
 from .encoder_prompts import NO_CUT, Cut, pair_prompt
@@ -44,19 +45,6 @@ class Ranks:
     score: NDArray[np.float64]
     probability: NDArray[np.float64]
     tokens: int
-
-
-def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 / (1 + e^-x) of each number."""
-    with np.errstate(over="ignore"):  # of a large negative one, whose result is 0
-        return np.asarray(1 / (1 + np.exp(-values)))
-
-
-_ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "identity": lambda values: values,
-    "sigmoid": sigmoid,
-    "tanh": np.tanh,
-}
 
 
 async def ranks_of(
@@ -100,7 +88,7 @@ async def _of_cross_encoder(service: Service, http: Request, pairs: Sequence[Pai
         lambda: [pair_prompt(service.vocabulary, left, right, most, cut, field) for left, right in pairs]
     )
     raw = np.array([scores[0] for scores in await scores_of(service, http, prompts, field)])
-    made = _ACTIVATIONS[encoder.facts.activation](raw)
+    made = ACTIVATIONS[encoder.facts.activation](raw)
     return Ranks(raw, made, sigmoid(raw), sum(map(len, prompts)))
 
 

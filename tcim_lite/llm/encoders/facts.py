@@ -15,10 +15,10 @@ from typing import Any
 
 from ...text_encoders import POOLINGS
 from ..json_object import read_json, read_object
+from .activations import ACTIVATIONS
 
 # Modules of sentence-transformers whose work is done here, or changes no direction of a vector.
 _MODULES = {"Transformer", "Pooling", "Normalize"}
-_ACTIVATIONS = ("identity", "sigmoid", "tanh")
 _MOST_TOKEN = (1 << 31) - 1  # graphs take int32
 _UNLIMITED = 1 << 30  # `model_max_length` of tokenizers that know no limit is 1e30
 
@@ -149,9 +149,9 @@ def _activation(folder: Path, config: Mapping[str, Any], labels: int) -> str:
     if name is None:
         return "sigmoid" if labels == 1 else "identity"
     found = str(name).rpartition(".")[2].lower()
-    if found not in _ACTIVATIONS:
+    if found not in ACTIVATIONS:
         raise ValueError(
-            f"{folder / 'config.json'}: the activation is {name!r:.80}; known are {', '.join(_ACTIVATIONS)}"
+            f"{folder / 'config.json'}: the activation is {name!r:.80}; known are {', '.join(ACTIVATIONS)}"
         )
     return found
 
