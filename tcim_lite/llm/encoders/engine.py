@@ -90,16 +90,7 @@ class EncoderEngine:
 
     def snapshot(self) -> list[dict[str, Any]]:
         """As `Engine.snapshot`; any thread may ask."""
-        running = dict(self._scheduler.running)
-        return [
-            {
-                "slot": slot,
-                "rows": len(running[slot].prompt) if slot in running else 0,
-                "request": running[slot].id if slot in running else None,
-                "state": running[slot].state.value if slot in running else "idle",
-            }
-            for slot in range(len(self.slots))
-        ]
+        return self._scheduler.snapshot(lambda _, request: 0 if request is None else len(request.prompt))
 
     def check_room(self, requests: int) -> None:
         """As `Engine.check_room`."""

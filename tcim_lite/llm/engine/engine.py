@@ -136,16 +136,7 @@ class Engine:
 
         Any thread may ask.
         """
-        running = dict(self._scheduler.running)
-        return [
-            {
-                "slot": slot,
-                "rows": len(held),
-                "request": running[slot].id if slot in running else None,
-                "state": running[slot].state.value if slot in running else "idle",
-            }
-            for slot, held in enumerate(self.slots.tokens)
-        ]
+        return self._scheduler.snapshot(lambda slot, _: len(self.slots.tokens[slot]))
 
     @property
     def capacity(self) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from .request import QueueFullError, Request, State
 
@@ -49,6 +51,20 @@ class Scheduler:
     def capacity(self) -> float:
         """Requests that may wait or run at the same time; infinity without a bound."""
         return math.inf if self.max_waiting is None else self.max_waiting + self.slot_count
+
+    def snapshot(self, rows: Callable[[int, Request | None], int]) -> list[dict[str, Any]]:
+        """What `Engine.snapshot` shows; `rows` counts those that a slot holds, of its number and its request."""
+        running = dict(self.running)
+        requests = [running.get(slot) for slot in range(self.slot_count)]
+        return [
+            {
+                "slot": slot,
+                "rows": rows(slot, request),
+                "request": None if request is None else request.id,
+                "state": "idle" if request is None else request.state.value,
+            }
+            for slot, request in enumerate(requests)
+        ]
 
     def has_room(self, requests: int) -> bool:
         """Whether one more may come while `requests` wait or run."""
