@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..blocks import AltUpCorrect, AltUpPredict, Attention, Block, Laurel, Mlp, SparseMlp
+from ..blocks import AltUpCorrect, AltUpPredict, Block, Laurel, Mlp, SparseMlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import Windows, read_local_rope
 from ..common.errors import CompileError
@@ -15,7 +15,17 @@ from ..family import Family, Tensors, plain
 from ..model_config import ModelConfig
 from ..weights import roles
 from .shared.dense import CONTRACT
-from .shared.gemma import KEYS, LAYER_INPUTS, SHARED_KEYS, TENSORS, TINY, folded, source_of_keys, window_by_pattern
+from .shared.gemma import (
+    KEYS,
+    LAYER_INPUTS,
+    SHARED_KEYS,
+    TENSORS,
+    TINY,
+    attention_of_units,
+    folded,
+    source_of_keys,
+    window_by_pattern,
+)
 
 _LAYER = "model.layers.{layer}"
 _STREAMS = 4
@@ -40,16 +50,7 @@ def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
             f"config.json: activation_sparsity_pattern must have a number below 1 for each of {config.num_layers} "
             f"layers, got {list(shares)!r:.80}"
         )
-    attention = Attention(
-        qk_norm=True,
-        window=window,
-        local_rope=window is not None,
-        scale=1.0,
-        out_norm=True,
-        unit_values=True,
-        values="own" if source is None else "shared",
-        source=source,
-    )
+    attention = attention_of_units(window, source)
     mlp: Block = Mlp(gelu="gelu_tanh", out_norm=True)
     if shares[layer]:
         mlp = SparseMlp(sparsity=shares[layer], inner=config.intermediate_size)

@@ -17,7 +17,16 @@ from ..sounds import gemma4 as sounds
 from ..towers.gemma4 import GEMMA4
 from ..weights import roles
 from .shared.dense import CONTRACT, expert_tensors
-from .shared.gemma import KEYS, LAYER_INPUTS, SHARED_KEYS, TENSORS, TINY, source_of_keys, window_by_pattern
+from .shared.gemma import (
+    KEYS,
+    LAYER_INPUTS,
+    SHARED_KEYS,
+    TENSORS,
+    TINY,
+    attention_of_units,
+    source_of_keys,
+    window_by_pattern,
+)
 from .shared.gguf import GGUF_NORMS_AROUND, LOCAL_THETA, PATTERN, windows_by_layer
 
 _LAYER = "model.layers.{layer}"
@@ -70,17 +79,12 @@ def _attention(config: ModelConfig, layer: int, source: int | None) -> Attention
     if head_dim % 2:
         raise CompileError(f"global_head_dim={head_dim} is odd; RoPE rotates pairs")
     alternative = flags["attention_k_eq_v"] and window is None
-    return Attention(
-        qk_norm=True,
-        window=window,
-        local_rope=window is not None,
-        scale=1.0,
-        out_norm=True,
-        unit_values=True,
+    attention = attention_of_units(window, source)
+    return replace(
+        attention,
+        values="keys" if alternative and source is None else attention.values,
         head_dim=None if head_dim == config.head_dim else head_dim,
         kv_heads=None if kv_heads == config.num_kv_heads else kv_heads,
-        values="shared" if source is not None else "keys" if alternative else "own",
-        source=source,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...blocks import Attention
 from ...common.config_keys import Key, Only, size
 from ...common.config_rules import Windows, sliding_layers, windows_in
 from ...common.errors import CompileError
@@ -87,6 +88,20 @@ def source_of_keys(config: ModelConfig, layer: int) -> int | None:
             f"values layer {layer} could share"
         )
     return like[-1]
+
+
+def attention_of_units(window: int | None, source: int | None) -> Attention:
+    """Attention to keys and values of length 1, of its own or of the layer `source`, without a scale."""
+    return Attention(
+        qk_norm=True,
+        window=window,
+        local_rope=window is not None,
+        scale=1.0,
+        out_norm=True,
+        unit_values=True,
+        values="own" if source is None else "shared",
+        source=source,
+    )
 
 
 def of_gguf(get: Callable[[str], Any], config: Mapping[str, Any], layers_of_27b: int) -> dict[str, Any]:
