@@ -11,6 +11,7 @@ import pytest
 onnx = pytest.importorskip("onnx", reason="needs onnx")
 torch = pytest.importorskip("torch", reason="needs torch")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
+from first_output import First
 
 pytestmark = pytest.mark.oracle
 SIZES = {
@@ -27,17 +28,6 @@ ENCODERS = {
     "CLIPText": ("CLIPTextModel", SIZES | {"eos_token_id": 98, "bos_token_id": 97, "pad_token_id": 1}),
     "T5": ("T5EncoderModel", T5),
 }
-
-
-class First(torch.nn.Module):
-    """The first output of a model, for inputs by name."""
-
-    def __init__(self, model, names):
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *inputs):
-        return self.model(**dict(zip(self.names, inputs, strict=True)), return_dict=True)[0]
 
 
 @pytest.fixture(scope="module")

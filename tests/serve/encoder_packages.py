@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import transformers
 import warm_python
+from first_output import First
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 WORDS = "what is the capital of france paris in a big city london rain 12 30 plus 42 ? . , bear good bad"
@@ -60,17 +61,6 @@ class TinyEncoder:
             given["token_type_ids"] = encoding.type_ids
         with torch.no_grad():
             return self.model(**{name: torch.tensor([ids]) for name, ids in given.items()})[0][0].numpy()
-
-
-class First(torch.nn.Module):
-    """The first output of a model, for inputs by name."""
-
-    def __init__(self, model, names):
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *inputs):
-        return self.model(**dict(zip(self.names, inputs, strict=True)), return_dict=True)[0]
 
 
 def tokenizer_of(special: list[str]) -> Tokenizer:
